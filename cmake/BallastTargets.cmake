@@ -1,0 +1,28 @@
+# One helper per kind of target.
+
+function(ballast_compile_options target)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+    # The same bytes on every machine: no fused multiply-add unless the code says so.
+    -ffp-contract=off
+  )
+  # g++ 12 reports missing initializers in C++20 designated lists, where the defaults are meant.
+  target_compile_options(${target} PRIVATE -Wno-missing-field-initializers)
+endfunction()
+
+# A test program of GoogleTest cases that may look inside the library.
+function(ballast_test name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ballast fmt::fmt simdjson::simdjson GTest::gtest_main GTest::gmock)
+  ballast_compile_options(${name})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()
+
+# A program for tests, benchmarks or examples.
+function(ballast_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE ballast fmt::fmt)
+  ballast_compile_options(${name})
+endfunction()

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ballast/error.h>
+
+namespace ballast {
+
+// What a model's config.json says about its shape, whatever names it uses for it: snake_case or camelCase, GPT-2's
+// n_embd, a nested text_config. Fields without a default are empty when the file does not have them.
+struct ModelConfig {
+  std::string model_type;
+  std::vector<std::string> architectures;
+
+  std::optional<std::uint64_t> vocab_size;
+  std::optional<std::uint64_t> hidden_size;
+  std::optional<std::uint64_t> intermediate_size;
+  std::optional<std::uint64_t> num_hidden_layers;
+  std::optional<std::uint64_t> num_attention_heads;
+  std::optional<std::uint64_t> num_key_value_heads;  // num_attention_heads when absent
+  std::optional<std::uint64_t> head_dim;             // hidden_size / num_attention_heads when absent
+  std::uint64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 1e6;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool quantized = false;  // has a `quantization` or `quantization_config` section
+
+  std::optional<std::int64_t> bos_token_id;
+  std::vector<std::int64_t> eos_token_ids;
+  std::optional<std::int64_t> pad_token_id;
+
+  std::string json;  // the whole document, as standard JSON
+};
+
+// Reads the text of a config.json. Python's bare NaN and Infinity are taken, as its json module writes them.
+Result<ModelConfig> parse_config(std::string_view text);
+
+}  // namespace ballast

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+
+namespace ballast {
+
+// Names what a caller can do about a failure; the message says what failed.
+enum class Errc {
+  kIo,               // the operating system refused or broke off a read or a write
+  kCorrupt,          // the bytes contradict themselves, their format or each other
+  kUnsupported,      // well formed, but nothing here can do what was asked of it
+  kNotFound,         // no such file or tensor
+  kInvalidArgument,  // the caller's mistake
+  kCancelled,        // a progress callback said stop
+};
+
+struct [[nodiscard]] Error {
+  Errc code;
+  std::string message;  // one line, safe to print: names from files are escaped
+
+  // Prefixes "place: ", the one thing that a layer knows and the one below it did not.
+  Error at(std::string_view place) &&;
+};
+
+template <class T>
+using Result = std::expected<T, Error>;
+
+}  // namespace ballast

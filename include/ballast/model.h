@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ballast/config.h>
+#include <ballast/error.h>
+#include <ballast/slice.h>
+#include <ballast/tensor.h>
+
+namespace ballast {
+
+using Metadata = std::map<std::string, std::string, std::less<>>;
+
+enum class Access {
+  kAuto,   // kMmap, but kPread on network filesystems, where page faults are slow
+  kMmap,   // views borrow from a map made at the first view
+  kPread,  // no map, no views: every access copies
+};
+
+enum class Strictness {
+  kStrict,     // what the reference accepts, less what other readers would take differently: see docs/formats/safetensors.md
+  kReference,  // exactly what the reference accepts; of two tensors with one name, the last wins
+};
+
+struct OpenOptions {
+  Access access = Access::kAuto;
+  Strictness strictness = Strictness::kStrict;
+  std::uint64_t max_header_bytes = 100'000'000;
+};
+
+struct ModelFile {
+  std::string path;
+  std::uint64_t size = 0;
+  std::uint64_t data_start = 0;  // where tensor data begins; TensorInfo counts from here
+  Metadata metadata;
+};
+
+enum class Modality { kUnknown, kText, kCode, kImage, kAudio };
+std::string_view name(Modality modality);
+
+// The weights of one model: one file or many shards, under one table of names. Opening reads headers only, whatever the size of
+// the data. All const members may be called from many threads at once.
+class Model {
+ public:
+  // Opens a SafeTensors file, an index (`*.index.json`) or a model directory. In a directory it takes the index, else a set of
+  // shards, else model.safetensors, weights.safetensors or what single-format weights there are; see docs/design.md.
+  static Result<Model> open(const std::string& path, const OpenOptions& options = {});
+
+  // Opens a SafeTensors file held in memory. `bytes` is borrowed; `name` stands for the path in messages.
+  static Result<Model> from_bytes(std::span<const std::byte> bytes, const std::string& name = "<memory>",
+                                  const OpenOptions& options = {});
+
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  const std::string& path() const;              // as given to open()
+  std::span<const ModelFile> files() const;     // in name order
+  std::uint64_t file_size() const;              // of all files
+  std::span<const TensorInfo> tensors() const;  // by file, then by position in it
+  const TensorInfo* find(std::string_view name) const;
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+
+  std::uint64_t parameter_count() const;  // elements of all tensors
+  std::uint64_t data_bytes() const;
+  const Metadata& metadata() const;  // of all files; where two disagree, the first file's value
+  const std::optional<ModelConfig>& config() const;
+  Modality modality() const;
+  std::span<const std::string> warnings() const;  // what open() noticed and went on from
+
+  // The tensor's bytes where they are, without a copy, valid while the model lives. Reading them faults pages in; if someone cuts
+  // the file short meanwhile, that read raises SIGBUS. read() and slice() never do.
+  Result<TensorView> view(std::string_view name) const&;
+  Result<TensorView> view(std::string_view name) && = delete;
+
+  // Copies by pread; a file cut short meanwhile is an error.
+  Result<Tensor> read(std::string_view name) const;
+  // Copies `out.size()` bytes of the tensor, from its byte `offset` on.
+  Result<void> read_into(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const;
+  // Copies a part, reading little more than the bytes it needs. Dimensions past the last slice are taken whole. Elements
+  // smaller than a byte can be sliced where every run of them begins and ends on a byte.
+  Result<Tensor> slice(std::string_view name, std::span<const Slice> slices) const;
+
+  // Gives the memory of a view's pages back to the system; the view stays valid and reads the file again.
+  Result<void> release(std::string_view name) const;
+
+ private:
+  struct State;
+  explicit Model(std::unique_ptr<State> state);
+  friend struct ModelOpener;
+  std::unique_ptr<State> state_;
+};
+
+// Opens a model directory that must have a config.json, as an inference runtime would: model.safetensors.index.json, then
+// model.safetensors, weights.safetensors, weights.mlx. Fails with the names of all of them when none is there.
+Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options = {});
+
+}  // namespace ballast

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+#include <ballast/progress.h>
+#include <ballast/values.h>
+
+namespace ballast {
+
+struct VerifyOptions {
+  OpenOptions open;
+  bool values = false;  // look at every value
+  ValueLimits limits;
+  bool sha256 = false;
+  unsigned threads = 0;
+  Progress progress;
+};
+
+// One thing that is wrong with a model.
+struct Defect {
+  std::string check;    // "header", "index", "shards", "config", "architecture", "values"
+  std::string message;  // names the file, the tensor and the two numbers
+};
+
+struct VerifiedFile {
+  std::string path;
+  std::uint64_t size = 0;
+  std::uint64_t tensors = 0;
+  std::string sha256;  // hexadecimal; empty unless asked for
+};
+
+struct VerifyReport {
+  std::vector<VerifiedFile> files;
+  std::vector<std::string> checks;  // those made, in order
+  std::vector<Defect> defects;
+  std::vector<std::string> warnings;
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;
+
+  bool ok() const { return defects.empty(); }
+};
+
+// Checks what open() checks, but goes on after the first defect. Fails only when there is nothing to check: the path is missing
+// or cannot be read.
+Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options = {});
+
+}  // namespace ballast

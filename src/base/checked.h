@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ballast/tensor.h>
+
+namespace ballast {
+
+// Arithmetic on numbers from a file: empty on overflow.
+inline std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+// The product of all dims, folded from the left as the reference does: [2^63, 4, 0] overflows, [0, 2^63, 4] does not.
+inline std::optional<std::uint64_t> checked_elements(Shape shape) {
+  std::uint64_t product = 1;
+  for (const std::uint64_t dim : shape) {
+    if (__builtin_mul_overflow(product, dim, &product)) return std::nullopt;
+  }
+  return product;
+}
+
+}  // namespace ballast

@@ -1,0 +1,12 @@
+#include <ballast/error.h>
+
+namespace ballast {
+
+Error Error::at(std::string_view place) && {
+  std::string prefixed;
+  prefixed.reserve(place.size() + 2 + message.size());
+  prefixed.append(place).append(": ").append(message);
+  return {.code = code, .message = std::move(prefixed)};
+}
+
+}  // namespace ballast

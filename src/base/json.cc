@@ -1,0 +1,63 @@
+#include "base/json.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kMostDigits = 18;  // that surely fit 64 bits
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+std::size_t string_length(std::string_view text) {
+  std::size_t at = 1;
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  return std::min(at + 1, text.size());
+}
+
+std::size_t number_length(std::string_view text) {
+  const auto in_number = [](char c) { return is_digit(c) || c == '+' || c == '-' || c == '.' || c == 'e' || c == 'E'; };
+  return static_cast<std::size_t>(std::ranges::find_if_not(text, in_number) - text.begin());
+}
+
+std::string from_python(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kWords{"NaN", "Infinity", "-Infinity"};
+  std::string out;
+  out.reserve(text.size() + simdjson::SIMDJSON_PADDING);
+  while (!text.empty()) {
+    std::size_t length = 1;
+    std::string_view suffix;
+    const auto word = std::ranges::find_if(kWords, [&](std::string_view w) { return text.starts_with(w); });
+    if (word != kWords.end()) {
+      out += '"';
+      suffix = "\"";
+      length = word->size();
+    } else if (text.front() == '"') {
+      length = string_length(text);
+    } else if (is_digit(text.front())) {
+      length = number_length(text);
+      if (length > kMostDigits && std::ranges::all_of(text.substr(0, length), is_digit)) suffix = ".0";
+    }
+    out.append(text.substr(0, length)).append(suffix);
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text) {
+  simdjson::dom::element root;
+  if (const auto error = parser.parse(from_python(text)).get(root)) {
+    return fail(Errc::kCorrupt, "invalid JSON: {}", simdjson::error_message(error));
+  }
+  return root;
+}
+
+}  // namespace ballast

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string_view>
+
+#include <simdjson.h>
+
+#include <ballast/error.h>
+
+namespace ballast {
+
+// Parses a whole document; the result lives in `parser`. Besides JSON takes what Python's json module writes: bare NaN and
+// Infinity (they become strings) and integers past 64 bits (they become doubles).
+Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text);
+
+}  // namespace ballast

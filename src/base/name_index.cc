@@ -1,0 +1,49 @@
+#include "base/name_index.h"
+
+#include <bit>
+#include <random>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace ballast {
+namespace {
+
+std::uint64_t hash_name(std::string_view name) {
+  static const std::uint64_t seed = [] {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+  }();
+  return XXH3_64bits_withSeed(name.data(), name.size(), seed);
+}
+
+}  // namespace
+
+NameIndex::NameIndex(std::size_t tensors) : slots_(std::bit_ceil(tensors * 2 + 1)) {}
+
+std::size_t NameIndex::probe(std::span<const TensorInfo> table, std::string_view name, std::uint64_t hash) const {
+  const std::size_t mask = slots_.size() - 1;
+  const auto short_hash = static_cast<std::uint32_t>(hash >> 32);
+  std::size_t i = hash & mask;
+  while (slots_[i].position != kEmpty && (slots_[i].hash != short_hash || table[slots_[i].position].name != name)) {
+    i = (i + 1) & mask;
+  }
+  return i;
+}
+
+std::optional<std::uint32_t> NameIndex::insert(std::span<const TensorInfo> table, std::uint32_t position) {
+  const std::uint64_t hash = hash_name(table[position].name);
+  Slot& slot = slots_[probe(table, table[position].name, hash)];
+  if (slot.position != kEmpty) return slot.position;
+  slot = {.hash = static_cast<std::uint32_t>(hash >> 32), .position = position};
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> NameIndex::find(std::span<const TensorInfo> table, std::string_view name) const {
+  if (slots_.empty()) return std::nullopt;
+  const Slot& slot = slots_[probe(table, name, hash_name(name))];
+  if (slot.position == kEmpty) return std::nullopt;
+  return slot.position;
+}
+
+}  // namespace ballast

@@ -1,0 +1,49 @@
+#include <ballast/tensor.h>
+
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+std::uint64_t TensorInfo::elements() const {
+  std::uint64_t product = 1;
+  for (const std::uint64_t dim : shape) product *= dim;  // the parser has shown that this does not overflow
+  return product;
+}
+
+std::optional<Error> TensorView::check_typed_access(bool dtype_fits, std::size_t size, std::size_t alignment) const {
+  if (!dtype_fits) {
+    return Error{.code = Errc::kInvalidArgument,
+                 .message = fmt::format("tensor {} is {}, which the {}-byte type asked for does not hold", quote(name),
+                                        ballast::name(dtype), size)};
+  }
+  if (const auto address = reinterpret_cast<std::uintptr_t>(bytes.data()); address % alignment != 0) {
+    return Error{.code = Errc::kUnsupported,
+                 .message = fmt::format("tensor {} lies {} bytes past a multiple of {}, too unaligned for a typed view; "
+                                        "read() gives an aligned copy",
+                                        quote(name), address % alignment, alignment)};
+  }
+  return std::nullopt;
+}
+
+Tensor::Tensor(std::string name, DType dtype, std::vector<std::uint64_t> shape, std::size_t bytes)
+    : name_(std::move(name)),
+      shape_(std::move(shape)),
+      data_(static_cast<std::byte*>(::operator new[](bytes, kAlignment))),
+      size_(bytes),
+      dtype_(dtype) {}
+
+void Tensor::Free::operator()(std::byte* bytes) const {
+  ::operator delete[](bytes, kAlignment);
+}
+
+}  // namespace ballast

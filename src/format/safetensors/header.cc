@@ -1,0 +1,288 @@
+#include "format/safetensors/header.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include <fmt/ranges.h>
+#include <simdjson.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "format/safetensors/json_scanner.h"
+#include "format/safetensors/magic.h"
+
+namespace ballast::safetensors {
+namespace {
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+// Turns header text into a table, entry by entry, without looking at what the numbers mean.
+class HeaderParser {
+ public:
+  HeaderParser(std::string_view text, Strictness strictness, Header& header)
+      : scanner_(text, header.decoded), strict_(strictness == Strictness::kStrict), header_(header) {
+    constexpr std::size_t kTypicalEntry = 96;
+    header_.tensors.reserve(text.size() / kTypicalEntry);
+  }
+
+  Result<void> parse() {
+    if (scanner_.object([&](std::string_view key) { return key == kMetadataKey ? metadata() : tensor(key); }) &&
+        scanner_.at_end()) {
+      bind_shapes();
+      return {};
+    }
+    if (unknown_dtype_) {
+      std::array<std::string_view, kDTypes.size()> names;
+      std::ranges::transform(kDTypes, names.begin(), &DTypeInfo::name);
+      return fail(Errc::kUnsupported, "tensor {}: unknown dtype {}; there are {}", quote(current_), quote(*unknown_dtype_),
+                  fmt::join(names, ", "));
+    }
+    const std::string place = current_.data() == nullptr ? "" : fmt::format("tensor {}: ", quote(current_));
+    return fail(Errc::kCorrupt, "{}invalid JSON in header: {} at byte {} of {}", place, scanner_.failure(),
+                kLengthBytes + scanner_.failed_at(), header_.data_start);
+  }
+
+ private:
+  bool metadata() {
+    current_ = {};
+    if (metadata_seen_) return scanner_.fail("duplicate __metadata__");
+    metadata_seen_ = true;
+    if (scanner_.peek() == 'n') return scanner_.null();  // MLX writes null
+    return scanner_.object([&](std::string_view key) {
+      std::string_view value;
+      if (!scanner_.string(value)) return false;
+      const auto [entry, inserted] = header_.metadata.try_emplace(std::string(key), value);
+      if (!inserted && strict_) return scanner_.fail(fmt::format("duplicate metadata key {}", quote(key)));
+      if (!inserted) entry->second = value;
+      return true;
+    });
+  }
+
+  bool tensor(std::string_view name) {
+    current_ = name;
+    info_ = {.name = name};
+    first_dim_ = header_.dims.size();
+    const bool as_array = scanner_.peek() == '[' && !strict_;
+    if (!(as_array ? tensor_array() : tensor_object())) return false;
+    ranks_.push_back(static_cast<std::uint32_t>(header_.dims.size() - first_dim_));
+    header_.tensors.push_back(info_);
+    return true;
+  }
+
+  bool tensor_object() {
+    enum Field : unsigned { kDtype = 1, kShape = 2, kOffsets = 4 };
+    constexpr int kDepthOfFields = 2;
+    unsigned seen = 0;
+    const auto once = [&](Field field, std::string_view key) {
+      if ((seen & field) != 0) return scanner_.fail(fmt::format("duplicate field '{}'", key));
+      seen |= field;
+      return true;
+    };
+    const bool parsed = scanner_.object([&](std::string_view key) {
+      if (key == "dtype") return once(kDtype, key) && dtype();
+      if (key == "shape") return once(kShape, key) && shape();
+      if (key == "data_offsets") return once(kOffsets, key) && offsets();
+      return scanner_.skip_value(kDepthOfFields);
+    });
+    if (!parsed) return false;
+    if (seen == (kDtype | kShape | kOffsets)) return true;
+    return scanner_.fail(fmt::format("missing field '{}'", (seen & kDtype) == 0   ? "dtype"
+                                                           : (seen & kShape) == 0 ? "shape"
+                                                                                  : "data_offsets"));
+  }
+
+  // ["U8", [1], [0, 1]], as the reference's reader happens to accept.
+  bool tensor_array() {
+    int count = 0;
+    return scanner_.array([&] {
+      switch (count++) {
+        case 0: return dtype();
+        case 1: return shape();
+        case 2: return offsets();
+        default: return scanner_.fail("more than three elements");
+      }
+    }) && (count == 3 || scanner_.fail("fewer than three elements"));
+  }
+
+  bool dtype() {
+    std::string_view text;
+    if (scanner_.peek() == '{' && !strict_) {  // {"U8": null}, likewise
+      int count = 0;
+      const auto variant = [&](std::string_view key) {
+        text = key;
+        return count++ == 0 ? scanner_.null() : scanner_.fail("more than one dtype");
+      };
+      if (!scanner_.object(variant)) return false;
+      if (count == 0) return scanner_.fail("no dtype");
+    } else if (!scanner_.string(text)) {
+      return false;
+    }
+    if (const auto parsed = parse_dtype(text)) {
+      info_.dtype = *parsed;
+      return true;
+    }
+    unknown_dtype_ = text;
+    return scanner_.fail("unknown dtype");
+  }
+
+  bool shape() {
+    return scanner_.array([&] {
+      std::uint64_t dim = 0;
+      if (!scanner_.whole_number(dim)) return false;
+      header_.dims.push_back(dim);
+      return true;
+    });
+  }
+
+  bool offsets() {
+    return scanner_.take('[') && scanner_.whole_number(info_.begin) && scanner_.take(',') && scanner_.whole_number(info_.end) &&
+           scanner_.take(']');
+  }
+
+  // The pool of dims has stopped moving: shapes can point into it.
+  void bind_shapes() {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      header_.tensors[i].shape = {header_.dims.data() + at, ranks_[i]};
+      at += ranks_[i];
+    }
+  }
+
+  JsonScanner scanner_;
+  bool strict_;
+  Header& header_;
+  bool metadata_seen_ = false;
+  std::optional<std::string_view> unknown_dtype_;
+  std::string_view current_;
+  TensorInfo info_;
+  std::size_t first_dim_ = 0;
+  std::vector<std::uint32_t> ranks_;
+};
+
+// Of two entries with one name keeps the last, as a map does that is filled in order.
+void drop_overwritten(std::vector<TensorInfo>& tensors) {
+  NameIndex index(tensors.size());
+  std::uint32_t kept = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    tensors[kept] = tensors[i];
+    if (const auto earlier = index.insert(tensors, kept)) {
+      tensors[*earlier] = tensors[i];
+    } else {
+      ++kept;
+    }
+  }
+  tensors.resize(kept);
+}
+
+Result<void> check_names(Header& header) {
+  header.index = NameIndex(header.tensors.size());
+  for (std::uint32_t i = 0; i < header.tensors.size(); ++i) {
+    if (const auto other = header.index.insert(header.tensors, i)) {
+      const TensorInfo& a = header.tensors[*other];
+      const TensorInfo& b = header.tensors[i];
+      return fail(Errc::kCorrupt, "duplicate tensor {}: once at [{}, {}], once at [{}, {}]", quote(a.name), a.begin, a.end,
+                  b.begin, b.end);
+    }
+  }
+  return {};
+}
+
+// The checks of the reference on one tensor, in its order. `expected` is where the tensor before it ends.
+Result<void> check_tensor(const TensorInfo& tensor, std::uint64_t expected) {
+  const auto place = [&] { return fmt::format("tensor {}", quote(tensor.name)); };
+  if (tensor.begin != expected) {
+    return fail(Errc::kCorrupt, "{}: data begins at byte {}, expected {} ({})", place(), tensor.begin, expected,
+                tensor.begin < expected ? "overlaps the tensor before it" : "leaves a hole");
+  }
+  if (tensor.end < tensor.begin) {
+    return fail(Errc::kCorrupt, "{}: data ends at byte {}, before it begins at {}", place(), tensor.end, tensor.begin);
+  }
+  const auto elements = checked_elements(tensor.shape);
+  const auto bit_count = elements ? checked_mul(*elements, bits(tensor.dtype)) : std::nullopt;
+  if (!bit_count) {
+    return fail(Errc::kCorrupt, "{}: size of shape {} of {} overflows 64 bits", place(), to_string(tensor.shape),
+                name(tensor.dtype));
+  }
+  if (*bit_count % 8 != 0) {
+    return fail(Errc::kCorrupt, "{}: {} values of {} are {} bits, not a whole number of bytes", place(), *elements,
+                name(tensor.dtype), *bit_count);
+  }
+  if (tensor.bytes() != *bit_count / 8) {
+    return fail(Errc::kCorrupt, "{}: shape {} of {} needs {} bytes, data_offsets [{}, {}] hold {}", place(),
+                to_string(tensor.shape), name(tensor.dtype), *bit_count / 8, tensor.begin, tensor.end, tensor.bytes());
+  }
+  return {};
+}
+
+Result<void> check_layout(const Header& header, std::uint64_t file_size) {
+  std::uint64_t running = 0;
+  for (const TensorInfo& tensor : header.tensors) {
+    if (auto checked = check_tensor(tensor, running); !checked) return checked;
+    running = tensor.end;
+  }
+  const std::uint64_t available = file_size - header.data_start;
+  if (running > available) {
+    return fail(Errc::kCorrupt, "file is truncated: tensors need {} bytes of data, the file has {} ({} missing)", running,
+                available, running - available);
+  }
+  if (running < available) {
+    return fail(Errc::kCorrupt, "tensors cover {} bytes of data, the file has {} ({} trailing)", running, available,
+                available - running);
+  }
+  return {};
+}
+
+std::size_t first_invalid_utf8(std::string_view text) {
+  std::size_t at = 0;
+  while (const std::size_t length = utf8_length(text.substr(at))) at += length;
+  return at;
+}
+
+}  // namespace
+
+Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options) {
+  if (file_size < kLengthBytes || front.size() < kLengthBytes) {
+    return fail(Errc::kCorrupt, "file of {} bytes is too small for a SafeTensors header ({} bytes at least){}", file_size,
+                kLengthBytes, guess_format(front));
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, front.data(), sizeof(length));
+  if (length > options.max_header_bytes) {
+    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes{}", length, options.max_header_bytes,
+                guess_format(front));
+  }
+  const auto data_start = checked_add(kLengthBytes, length);
+  if (!data_start || *data_start > file_size) {
+    return fail(Errc::kCorrupt, "header of {} bytes ends past the file ({} bytes)", length, file_size);
+  }
+  return *data_start;
+}
+
+Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options) {
+  const auto data_start = read_data_start(front, file_size, options);
+  if (!data_start) return std::unexpected(data_start.error());
+  if (front.size() < *data_start) {
+    return fail(Errc::kInvalidArgument, "{} bytes given of a header that ends at {}", front.size(), *data_start);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(front.data()) + kLengthBytes, *data_start - kLengthBytes);
+  if (!simdjson::validate_utf8(text.data(), text.size())) {
+    return fail(Errc::kCorrupt, "invalid UTF-8 in header at byte {} of {}", kLengthBytes + first_invalid_utf8(text), *data_start);
+  }
+
+  Header header{.data_start = *data_start};
+  if (auto parsed = HeaderParser(text, options.strictness, header).parse(); !parsed) return std::unexpected(parsed.error());
+  if (options.strictness == Strictness::kReference) drop_overwritten(header.tensors);
+
+  const auto position = [](const TensorInfo& tensor) { return std::tuple(tensor.begin, tensor.end); };
+  if (!std::ranges::is_sorted(header.tensors, {}, position)) std::ranges::stable_sort(header.tensors, {}, position);
+  if (auto checked = check_names(header); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_layout(header, file_size); !checked) return std::unexpected(checked.error());
+  return header;
+}
+
+}  // namespace ballast::safetensors

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+#include <ballast/tensor.h>
+
+#include "base/name_index.h"
+
+namespace ballast::safetensors {
+
+inline constexpr std::uint64_t kLengthBytes = 8;
+
+struct HeaderOptions {
+  Strictness strictness = Strictness::kStrict;
+  std::uint64_t max_header_bytes = 100'000'000;
+};
+
+// The tensor table of one file. Names borrow from the bytes it was parsed from, or from `decoded` where they held escapes.
+struct Header {
+  std::uint64_t data_start = 0;
+  Metadata metadata;
+  std::vector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
+  NameIndex index;                  // of `tensors`
+  std::vector<std::uint64_t> dims;  // what the shapes borrow from
+  std::deque<std::string> decoded;
+};
+
+// Where tensor data begins in a file of `file_size` bytes, from its first bytes (eight, or all there are).
+Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uint64_t file_size,
+                                      const HeaderOptions& options = {});
+
+// Parses the header of a file of `file_size` bytes and checks every offset against that size. `front` may end where
+// tensor data begins. Does no I/O, so mmap, remote and fuzzing share it.
+Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options = {});
+
+}  // namespace ballast::safetensors

@@ -1,0 +1,55 @@
+#include "format/safetensors/index.h"
+
+#include <filesystem>
+#include <unordered_set>
+
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace ballast::safetensors {
+namespace {
+
+Result<void> check_shard_name(std::string_view shard, std::string_view tensor) {
+  const std::filesystem::path path(shard);
+  const bool escapes = path.is_absolute() || shard.find('\\') != std::string_view::npos ||
+                       std::ranges::find(path, std::filesystem::path("..")) != path.end();
+  if (escapes || shard.find('\0') != std::string_view::npos) {
+    return fail(Errc::kCorrupt, "shard name {} of tensor {} leads out of the model's folder", quote(shard), quote(tensor));
+  }
+  if (!shard.ends_with(".safetensors")) {
+    return fail(Errc::kUnsupported, "shard {} of tensor {} is not a .safetensors file", quote(shard), quote(tensor));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ShardIndex> parse_index(std::string_view text) {
+  simdjson::dom::parser parser;
+  const auto root = parse_json(parser, text);
+  if (!root) return std::unexpected(root.error());
+  simdjson::dom::object map;
+  if (root->is_object() == false || root->at_key("weight_map").get(map) != simdjson::SUCCESS) {
+    return fail(Errc::kCorrupt, "no object 'weight_map'");
+  }
+
+  ShardIndex index;
+  std::unordered_set<std::string_view> seen;
+  for (const auto [tensor, value] : map) {
+    std::string_view shard;
+    if (value.get(shard) != simdjson::SUCCESS) {
+      return fail(Errc::kCorrupt, "the shard of tensor {} is not a string", quote(tensor));
+    }
+    if (!seen.insert(tensor).second) return fail(Errc::kCorrupt, "duplicate tensor {}", quote(tensor));
+    if (auto checked = check_shard_name(shard, tensor); !checked) return std::unexpected(checked.error());
+    index.entries.push_back({.tensor = std::string(tensor), .shard = std::string(shard)});
+  }
+  if (index.entries.empty()) return fail(Errc::kCorrupt, "'weight_map' is empty");
+
+  std::uint64_t total = 0;
+  if (root->at_pointer("/metadata/total_size").get(total) == simdjson::SUCCESS) index.total_size = total;
+  return index;
+}
+
+}  // namespace ballast::safetensors

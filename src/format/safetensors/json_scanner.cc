@@ -1,0 +1,237 @@
+#include "format/safetensors/json_scanner.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace ballast::safetensors {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "find_special reads eight bytes at a time, lowest first");
+
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The first byte in [at, end) that ends or complicates a string: a quote, a backslash or a control character.
+const char* find_special(const char* at, const char* end) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  constexpr std::uint64_t kHighs = 0x8080808080808080;
+  for (; end - at >= 8; at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, sizeof(word));
+    const std::uint64_t quote = word ^ (kOnes * '"');
+    const std::uint64_t slash = word ^ (kOnes * '\\');
+    // The lowest bit set is exact; a borrow can only set bits above it.
+    const std::uint64_t hits =
+        (((word - kOnes * 0x20) & ~word) | ((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash)) & kHighs;
+    if (hits != 0) return at + std::countr_zero(hits) / 8;
+  }
+  while (at != end && *at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
+  return at;
+}
+
+void append_utf8(std::string& out, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    put(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3f));
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  }
+}
+
+// Whether the reference finds `digits` x 10^exponent too large. It multiplies in double precision rather than rounding once, so
+// the last few numbers below the true limit are too large for it as well.
+bool out_of_range(std::uint64_t digits, std::int64_t exponent) {
+  if (digits == 0 || exponent <= 0) return false;
+  if (exponent > 308) return true;
+  double power = 0;
+  const std::string text = fmt::format("1e{}", exponent);
+  std::from_chars(text.data(), text.data() + text.size(), power);
+  return std::isinf(static_cast<double>(digits) * power);
+}
+
+}  // namespace
+
+bool JsonScanner::fail(std::string message) {
+  if (failed_at_ == nullptr) {
+    failure_ = std::move(message);
+    failed_at_ = at_;
+  }
+  return false;
+}
+
+bool JsonScanner::string(std::string_view& out) {
+  if (!take('"')) return false;
+  const char* const start = at_;
+  at_ = find_special(at_, end_);
+  if (at_ != end_ && *at_ == '"') {
+    out = {start, at_};
+    ++at_;
+    return true;
+  }
+  return string_with_escapes(start, out);
+}
+
+bool JsonScanner::string_with_escapes(const char* start, std::string_view& out) {
+  std::string text(start, at_);
+  for (;;) {
+    if (at_ == end_) return fail("the text ends inside a string");
+    if (*at_ == '"') break;
+    if (*at_ != '\\') return fail("a control character in a string");
+    ++at_;
+    if (!escape(text)) return false;
+    const char* const run = at_;
+    at_ = find_special(at_, end_);
+    text.append(run, at_);
+  }
+  ++at_;
+  out = decoded_->emplace_back(std::move(text));
+  return true;
+}
+
+bool JsonScanner::escape(std::string& out) {
+  if (at_ == end_) return fail("the text ends inside a string");
+  const char kind = *at_++;
+  switch (kind) {
+    case '"':
+    case '\\':
+    case '/': out.push_back(kind); return true;
+    case 'b': out.push_back('\b'); return true;
+    case 'f': out.push_back('\f'); return true;
+    case 'n': out.push_back('\n'); return true;
+    case 'r': out.push_back('\r'); return true;
+    case 't': out.push_back('\t'); return true;
+    case 'u': break;
+    default: --at_; return fail("unknown escape in a string");
+  }
+  std::uint32_t code = 0;
+  if (!hex4(code)) return false;
+  if (code >= 0xdc00 && code <= 0xdfff) return fail("a lone surrogate in a string");
+  if (code >= 0xd800 && code <= 0xdbff) {
+    std::uint32_t low = 0;
+    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return fail("a lone surrogate in a string");
+    at_ += 2;
+    if (!hex4(low)) return false;
+    if (low < 0xdc00 || low > 0xdfff) return fail("a lone surrogate in a string");
+    code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
+  }
+  append_utf8(out, code);
+  return true;
+}
+
+bool JsonScanner::hex4(std::uint32_t& out) {
+  if (end_ - at_ < 4) return fail("the text ends inside a string");
+  const auto [stop, error] = std::from_chars(at_, at_ + 4, out, 16);
+  if (error != std::errc{} || stop != at_ + 4) return fail("a \\u escape without four hexadecimal digits");
+  at_ += 4;
+  return true;
+}
+
+bool JsonScanner::whole_number(std::uint64_t& out) {
+  const char first = peek();
+  if (!is_digit(first)) return fail("expected a whole number");
+  const char* const start = at_;
+  std::uint64_t value = 0;
+  do {
+    const auto digit = static_cast<std::uint64_t>(*at_ - '0');
+    if (__builtin_mul_overflow(value, std::uint64_t{10}, &value) || __builtin_add_overflow(value, digit, &value)) {
+      return fail("a number past 2^64");
+    }
+    ++at_;
+  } while (at_ != end_ && is_digit(*at_));
+  if (first == '0' && at_ - start > 1) return fail("a number with a leading zero");
+  if (at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E')) return fail("expected a whole number");
+  out = value;
+  return true;
+}
+
+bool JsonScanner::null() {
+  peek();
+  return literal("null");
+}
+
+bool JsonScanner::literal(std::string_view word) {
+  if (!std::string_view(at_, end_).starts_with(word)) return fail("expected a value");
+  at_ += word.size();
+  return true;
+}
+
+bool JsonScanner::skip_number() {
+  if (*at_ == '-') ++at_;
+  if (at_ == end_ || !is_digit(*at_)) return fail("expected a digit");
+  if (*at_ == '0' && end_ - at_ > 1 && is_digit(at_[1])) return fail("a number with a leading zero");
+
+  // As the reference does: digits until they overflow 64 bits, after that only their count.
+  std::uint64_t digits = 0;
+  std::int64_t exponent = 0;
+  bool full = false;
+  const auto take_digits = [&](std::int64_t kept, std::int64_t dropped) {
+    const char* const start = at_;
+    for (; at_ != end_ && is_digit(*at_); ++at_) {
+      const auto shifted = full ? std::nullopt : checked_mul(digits, 10);
+      const auto next = shifted ? checked_add(*shifted, static_cast<std::uint64_t>(*at_ - '0')) : std::nullopt;
+      full = !next;
+      if (next) digits = *next;
+      exponent += next ? kept : dropped;
+    }
+    return at_ != start;
+  };
+  take_digits(0, 1);
+  if (at_ != end_ && *at_ == '.') {
+    ++at_;
+    full = false;
+    if (!take_digits(-1, 0)) return fail("expected a digit");
+  }
+  if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
+    ++at_;
+    const bool negative = at_ != end_ && *at_ == '-';
+    if (at_ != end_ && (*at_ == '-' || *at_ == '+')) ++at_;
+    if (at_ == end_ || !is_digit(*at_)) return fail("expected a digit");
+    constexpr std::int64_t kFar = 1'000'000'000'000;
+    std::int64_t power = 0;
+    for (; at_ != end_ && is_digit(*at_); ++at_) power = std::min(power * 10 + (*at_ - '0'), kFar);
+    exponent += negative ? -power : power;
+  }
+  return !out_of_range(digits, exponent) || fail("a number past the range of a double");
+}
+
+bool JsonScanner::skip_value(int depth) {
+  const char first = peek();
+  if ((first == '{' || first == '[') && depth >= kMaxDepth) return fail("values nested too deeply");
+  switch (first) {
+    case '{': return object([&](std::string_view) { return skip_value(depth + 1); });
+    case '[': return array([&] { return skip_value(depth + 1); });
+    case '"': {
+      std::string_view ignored;
+      return string(ignored);
+    }
+    case 't': return literal("true");
+    case 'f': return literal("false");
+    case 'n': return literal("null");
+    default: return first == '-' || is_digit(first) ? skip_number() : fail("expected a value");
+  }
+}
+
+bool JsonScanner::at_end() {
+  peek();
+  return at_ == end_ || fail("text after the closing brace");
+}
+
+}  // namespace ballast::safetensors

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+
+#include "format/safetensors/index.h"
+
+namespace ballast {
+
+// What a path given by the user stands for.
+struct Location {
+  std::vector<std::string> files;  // of weights, in name order; some may be missing when an index names them
+  std::string index_path;          // empty without an index
+  std::optional<safetensors::ShardIndex> index;
+  std::string config_path;  // empty for a single file, and where there is none
+  std::vector<std::string> warnings;
+};
+
+Result<Location> locate(const std::string& path);
+
+// A whole small text file, such as a config or an index.
+Result<std::string> read_text(const std::string& path);
+
+}  // namespace ballast

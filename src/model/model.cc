@@ -1,0 +1,212 @@
+#include <ballast/model.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "model/locate.h"
+#include "model/modality.h"
+#include "model/shards.h"
+#include "model/slice.h"
+
+namespace ballast {
+
+struct Model::State {
+  std::string path;
+  std::vector<Shard> shards;
+  std::vector<ModelFile> files;     // of `shards`, one each
+  std::vector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
+  NameIndex index;                  // of `tensors`
+  Metadata metadata;
+  std::optional<ModelConfig> config;
+  std::vector<std::string> warnings;
+
+  Result<const TensorInfo*> get(std::string_view name) const;
+  const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
+  std::uint64_t position(const TensorInfo& tensor) const { return files[tensor.file].data_start + tensor.begin; }
+  std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
+
+  void join_shards();
+};
+
+Result<const TensorInfo*> Model::State::get(std::string_view name) const {
+  if (const auto position = index.find(tensors, name)) return &tensors[*position];
+  return fail(Errc::kNotFound, "{}: no tensor {} among {}", escape(path), quote(name), tensors.size());
+}
+
+std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error error) const {
+  return fail_at(escape(files[tensor.file].path), std::move(error).at(fmt::format("tensor {}", quote(tensor.name))));
+}
+
+// Makes one table of all shards. A single file's table and index are taken as they are.
+void Model::State::join_shards() {
+  for (Shard& shard : shards) {
+    files.push_back({.path = shard.path,
+                     .size = shard.source->size(),
+                     .data_start = shard.header.data_start,
+                     .metadata = std::move(shard.header.metadata)});
+    metadata.insert(files.back().metadata.begin(), files.back().metadata.end());
+  }
+  if (shards.size() == 1) {
+    tensors = std::move(shards.front().header.tensors);
+    index = std::move(shards.front().header.index);
+    return;
+  }
+  for (std::uint32_t file = 0; file < shards.size(); ++file) {
+    for (TensorInfo tensor : std::exchange(shards[file].header.tensors, {})) {
+      tensor.file = file;
+      tensors.push_back(tensor);
+    }
+    shards[file].header.index = {};
+  }
+  index = NameIndex(tensors.size());
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) index.insert(tensors, i);
+}
+
+Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
+  auto location = locate(path);
+  if (!location) return std::unexpected(location.error());
+
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->warnings = std::move(location->warnings);
+  for (const std::string& file : location->files) {
+    auto shard = open_shard(file, options);
+    if (!shard) return std::unexpected(shard.error());
+    state->shards.push_back(std::move(*shard));
+  }
+  ShardReport report = check_shards(state->shards, location->index ? &*location->index : nullptr, location->index_path);
+  if (!report.contradictions.empty()) return std::unexpected(std::move(report.contradictions.front()));
+  std::ranges::move(report.oddities, std::back_inserter(state->warnings));
+  state->join_shards();
+
+  if (!location->config_path.empty()) {
+    const auto text = read_text(location->config_path);
+    auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
+    if (!config) return fail_at(escape(location->config_path), config.error());
+    state->config = std::move(*config);
+  }
+  return Model(std::move(state));
+}
+
+Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::string& name, const OpenOptions& options) {
+  auto shard = read_shard(name, open_memory(bytes), options);
+  if (!shard) return std::unexpected(shard.error());
+  auto state = std::make_unique<State>();
+  state->path = name;
+  state->shards.push_back(std::move(*shard));
+  state->join_shards();
+  return Model(std::move(state));
+}
+
+const std::string& Model::path() const {
+  return state_->path;
+}
+std::span<const ModelFile> Model::files() const {
+  return state_->files;
+}
+std::span<const TensorInfo> Model::tensors() const {
+  return state_->tensors;
+}
+const Metadata& Model::metadata() const {
+  return state_->metadata;
+}
+const std::optional<ModelConfig>& Model::config() const {
+  return state_->config;
+}
+std::span<const std::string> Model::warnings() const {
+  return state_->warnings;
+}
+Modality Model::modality() const {
+  return detect_modality(state_->metadata, state_->tensors);
+}
+
+std::uint64_t Model::file_size() const {
+  return std::accumulate(files().begin(), files().end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const ModelFile& file) { return sum + file.size; });
+}
+
+std::uint64_t Model::parameter_count() const {
+  return std::accumulate(tensors().begin(), tensors().end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const TensorInfo& tensor) { return sum + tensor.elements(); });
+}
+
+std::uint64_t Model::data_bytes() const {
+  return std::accumulate(tensors().begin(), tensors().end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const TensorInfo& tensor) { return sum + tensor.bytes(); });
+}
+
+const TensorInfo* Model::find(std::string_view name) const {
+  const auto position = state_->index.find(state_->tensors, name);
+  return position ? &state_->tensors[*position] : nullptr;
+}
+
+Result<TensorView> Model::view(std::string_view name) const& {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  const auto map = state_->source(**tensor).map();
+  if (!map) return state_->error_in(**tensor, map.error());
+  return TensorView{.name = (*tensor)->name,
+                    .dtype = (*tensor)->dtype,
+                    .shape = (*tensor)->shape,
+                    .bytes = map->subspan(state_->position(**tensor), (*tensor)->bytes())};
+}
+
+Result<Tensor> Model::read(std::string_view name) const {
+  return slice(name, {});
+}
+
+Result<void> Model::read_into(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  if (const std::uint64_t bytes = (*tensor)->bytes(); offset > bytes || out.size() > bytes - offset) {
+    return fail(Errc::kInvalidArgument, "tensor {} has {} bytes, {} were asked for from byte {} on", quote(name), bytes,
+                out.size(), offset);
+  }
+  if (auto read = state_->source(**tensor).read_at(state_->position(**tensor) + offset, out); !read) {
+    return state_->error_in(**tensor, read.error());
+  }
+  return {};
+}
+
+Result<Tensor> Model::slice(std::string_view name, std::span<const Slice> slices) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  const auto plan = plan_slice((*tensor)->shape, (*tensor)->dtype, slices);
+  if (!plan) return state_->error_in(**tensor, plan.error());
+  Tensor out(std::string(name), (*tensor)->dtype, plan->shape, plan->bytes);
+  if (auto read = read_slice(state_->source(**tensor), state_->position(**tensor), *plan, out.bytes()); !read) {
+    return state_->error_in(**tensor, read.error());
+  }
+  return out;
+}
+
+Result<void> Model::release(std::string_view name) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  if (auto released = state_->source(**tensor).release(state_->position(**tensor), (*tensor)->bytes()); !released) {
+    return state_->error_in(**tensor, released.error());
+  }
+  return {};
+}
+
+Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return fail(Errc::kNotFound, "{}: no such directory", escape(directory));
+  }
+  auto model = Model::open(directory, options);
+  if (!model) return model;
+  if (!model->config()) return fail(Errc::kNotFound, "{}: no config.json", escape(directory));
+  return model;
+}
+
+}  // namespace ballast

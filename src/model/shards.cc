@@ -1,0 +1,108 @@
+#include "model/shards.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace ballast {
+namespace {
+
+std::string file_name(const std::string& path) {
+  return escape(std::filesystem::path(path).filename().string());
+}
+
+using Holders = std::unordered_map<std::string_view, const Shard*>;
+
+// Which shard has which tensor; a second one is a contradiction.
+Holders find_holders(std::span<const Shard> shards, std::vector<Error>& contradictions) {
+  Holders holders;
+  for (const Shard& shard : shards) {
+    for (const TensorInfo& tensor : shard.header.tensors) {
+      const auto [holder, inserted] = holders.try_emplace(tensor.name, &shard);
+      if (inserted) continue;
+      contradictions.push_back(Error{.code = Errc::kCorrupt,
+                                     .message = fmt::format("{}: tensor {} is also in {}", escape(shard.path), quote(tensor.name),
+                                                            file_name(holder->second->path))});
+    }
+  }
+  return holders;
+}
+
+void check_total_size(std::span<const Shard> shards, const safetensors::ShardIndex& index, const std::string& index_path,
+                      std::vector<std::string>& oddities) {
+  std::uint64_t bytes = 0;
+  for (const Shard& shard : shards) bytes += shard.source->size() - shard.header.data_start;
+  if (index.total_size && *index.total_size != bytes) {
+    oddities.push_back(
+        fmt::format("{}: total_size is {}, the shards hold {} bytes", escape(index_path), *index.total_size, bytes));
+  }
+}
+
+}  // namespace
+
+Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
+  constexpr std::uint64_t kFirstRead = 128 << 10;  // holds nearly every header
+  const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
+  const auto error_here = [&](const Error& error) { return fail_at(escape(path), error); };
+
+  std::uint64_t have = std::min(source->size(), kFirstRead);
+  auto front = std::make_unique_for_overwrite<std::byte[]>(have);
+  if (auto read = source->read_at(0, {front.get(), have}); !read) return error_here(read.error());
+  const auto data_start = safetensors::read_data_start({front.get(), have}, source->size(), limits);
+  if (!data_start) return error_here(data_start.error());
+
+  if (*data_start > have) {
+    auto whole = std::make_unique_for_overwrite<std::byte[]>(*data_start);
+    std::memcpy(whole.get(), front.get(), have);
+    if (auto read = source->read_at(have, {whole.get() + have, *data_start - have}); !read) return error_here(read.error());
+    front = std::move(whole);
+    have = *data_start;
+  }
+  auto header = safetensors::parse_header({front.get(), have}, source->size(), limits);
+  if (!header) return error_here(header.error());
+  return Shard{.path = std::move(path), .source = std::move(source), .front = std::move(front), .header = std::move(*header)};
+}
+
+Result<Shard> open_shard(const std::string& path, const OpenOptions& options) {
+  auto source = open_file(path, options.access);
+  if (!source) return fail_at(escape(path), source.error());
+  return read_shard(path, std::move(*source), options);
+}
+
+ShardReport check_shards(std::span<const Shard> shards, const safetensors::ShardIndex* index, const std::string& index_path) {
+  ShardReport report;
+  if (shards.size() < 2 && index == nullptr) return report;
+  const Holders holders = find_holders(shards, report.contradictions);
+  if (index == nullptr) return report;
+
+  const std::filesystem::path folder = std::filesystem::path(index_path).parent_path();
+  std::unordered_map<std::string_view, const Shard*> by_path;
+  for (const Shard& shard : shards) by_path.emplace(shard.path, &shard);
+  std::unordered_set<std::string_view> listed;
+  for (const auto& [tensor, shard_name] : index->entries) {
+    listed.insert(tensor);
+    const auto claimed = by_path.find((folder / shard_name).string());
+    if (claimed == by_path.end() || claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
+    const auto actual = holders.find(tensor);
+    const std::string truth = actual == holders.end() ? "it is in no shard" : "it is in " + file_name(actual->second->path);
+    report.contradictions.push_back(Error{.code = Errc::kCorrupt,
+                                          .message = fmt::format("{}: tensor {} should be in {}, but {}", escape(index_path),
+                                                                 quote(tensor), escape(shard_name), truth)});
+  }
+  for (const Shard& shard : shards) {
+    for (const TensorInfo& tensor : shard.header.tensors) {
+      if (listed.contains(tensor.name)) continue;
+      report.oddities.push_back(
+          fmt::format("{}: tensor {} of {} is not listed", escape(index_path), quote(tensor.name), file_name(shard.path)));
+    }
+  }
+  check_total_size(shards, *index, index_path, report.oddities);
+  return report;
+}
+
+}  // namespace ballast

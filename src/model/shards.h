@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+
+#include "format/safetensors/header.h"
+#include "format/safetensors/index.h"
+#include "source/source.h"
+
+namespace ballast {
+
+// One weight file with its header read. Errors name the file.
+struct Shard {
+  std::string path;
+  std::unique_ptr<Source> source;
+  std::unique_ptr<std::byte[]> front;  // what the header's names borrow from
+  safetensors::Header header;
+};
+
+Result<Shard> open_shard(const std::string& path, const OpenOptions& options);
+Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
+
+// How shards and index contradict each other. `unlisted` and a wrong total are common in the wild and do no harm.
+struct ShardReport {
+  std::vector<Error> contradictions;  // a tensor in two shards, in none, in another than the index says
+  std::vector<std::string> oddities;  // a tensor that the index does not list, a wrong total_size
+};
+
+// `index` may be null. Entries whose shard is not among `shards` are passed over: it could not be opened, which has been said.
+ShardReport check_shards(std::span<const Shard> shards, const safetensors::ShardIndex* index, const std::string& index_path);
+
+}  // namespace ballast

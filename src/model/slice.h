@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/slice.h>
+#include <ballast/tensor.h>
+
+#include "source/source.h"
+
+namespace ballast {
+
+// The bytes that a slice of a tensor needs, as equal runs: `run` bytes at first + Σ index[i] · steps[i].stride.
+struct SlicePlan {
+  struct Step {
+    std::uint64_t count;
+    std::int64_t stride;  // in bytes
+  };
+  std::vector<std::uint64_t> shape;
+  std::uint64_t first = 0;
+  std::uint64_t run = 0;
+  std::vector<Step> steps;  // outermost first, every count above 1
+  std::uint64_t bytes = 0;  // of the whole slice
+};
+
+Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> slices);
+
+// Copies the planned bytes of a tensor that begins at `base` of `source`. Runs that lie close together share a read.
+Result<void> read_slice(const Source& source, std::uint64_t base, const SlicePlan& plan, std::span<std::byte> out);
+
+}  // namespace ballast

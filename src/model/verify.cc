@@ -1,0 +1,160 @@
+#include <ballast/verify.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <ballast/architecture.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "model/locate.h"
+#include "model/shards.h"
+#include "source/sha256.h"
+
+namespace ballast {
+namespace {
+
+bool is_defect(Errc code) {
+  return code == Errc::kCorrupt || code == Errc::kUnsupported;
+}
+
+// Carries one verification from check to check.
+class Verifier {
+ public:
+  explicit Verifier(const VerifyOptions& options) : options_(options) {}
+
+  Result<VerifyReport> run(const std::string& path) {
+    auto location = locate(path);
+    if (!location) {
+      if (!is_defect(location.error().code)) return std::unexpected(location.error());
+      begin("layout");
+      defect(location.error().message);
+      return std::move(report_);
+    }
+    std::ranges::move(location->warnings, std::back_inserter(report_.warnings));
+    if (auto opened = check_headers(*location); !opened) return std::unexpected(opened.error());
+    check_against_index(*location);
+    check_config(*location);
+    total_ = (options_.values ? report_.bytes : 0) + (options_.sha256 ? report_.bytes : 0);
+    if (options_.values) {
+      if (auto checked = check_all_values(); !checked) return std::unexpected(checked.error());
+    }
+    if (options_.sha256) {
+      if (auto hashed = hash_files(); !hashed) return std::unexpected(hashed.error());
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void begin(std::string check) { report_.checks.push_back(std::move(check)); }
+  void defect(std::string message) { report_.defects.push_back({.check = report_.checks.back(), .message = std::move(message)}); }
+
+  Result<void> check_headers(const Location& location) {
+    begin("header");
+    for (const std::string& file : location.files) {
+      auto shard = open_shard(file, options_.open);
+      const bool missing_shard = !shard && shard.error().code == Errc::kNotFound && location.index;
+      if (!shard && !is_defect(shard.error().code) && !missing_shard) return std::unexpected(shard.error());
+      if (!shard) {
+        defect(missing_shard ? fmt::format("{}: shard {} is missing", escape(location.index_path), quote(file))
+                             : shard.error().message);
+        continue;
+      }
+      report_.tensors += shard->header.tensors.size();
+      report_.bytes += shard->source->size();
+      report_.files.push_back({.path = file, .size = shard->source->size(), .tensors = shard->header.tensors.size()});
+      shards_.push_back(std::move(*shard));
+    }
+    return {};
+  }
+
+  void check_against_index(const Location& location) {
+    if (location.files.size() < 2 && !location.index) return;
+    begin(location.index ? "index" : "shards");
+    ShardReport shards = check_shards(shards_, location.index ? &*location.index : nullptr, location.index_path);
+    for (Error& error : shards.contradictions) defect(std::move(error.message));
+    std::ranges::move(shards.oddities, std::back_inserter(report_.warnings));
+  }
+
+  void check_config(const Location& location) {
+    if (location.config_path.empty()) return;
+    begin("config");
+    const std::string place = escape(location.config_path);
+    const auto text = read_text(location.config_path);
+    const auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
+    if (!config) return defect(fmt::format("{}: {}", place, config.error().message));
+
+    std::vector<TensorInfo> tensors;
+    for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
+    const auto compared = check_architecture(*config, tensors);
+    if (!compared) return defect(fmt::format("{}: {}", place, compared.error().message));
+    if (!*compared) return;
+    begin("architecture");
+    const ArchitectureReport& report = **compared;
+    for (const std::string& name : report.missing) defect(fmt::format("tensor {} is missing", quote(name)));
+    for (const std::string& name : report.unexpected) {
+      defect(fmt::format("tensor {} does not belong to {}", quote(name), escape(config->model_type)));
+    }
+    for (const ShapeMismatch& shape : report.misshaped) {
+      defect(fmt::format("tensor {} has shape {}, the config implies {}", quote(shape.name), to_string(shape.found),
+                         to_string(shape.expected)));
+    }
+  }
+
+  // File by file, so that one broken shard does not hide what is in the others.
+  Result<void> check_all_values() {
+    begin("values");
+    for (const VerifiedFile& file : report_.files) {
+      const auto model = Model::open(file.path, options_.open);
+      if (!model) return std::unexpected(model.error());
+      std::vector<std::string_view> names;
+      for (const TensorInfo& tensor : model->tensors()) names.push_back(tensor.name);
+      const StatsOptions stats_options{.histogram = false, .threads = options_.threads, .progress = progress_from_here()};
+      const auto stats = compute_stats(*model, names, stats_options);
+      if (!stats) return std::unexpected(stats.error());
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!(*stats)[i]) continue;
+        for (const std::string& message : check_values(model->tensors()[i], *(*stats)[i], options_.limits)) {
+          defect(fmt::format("{}: tensor {}: {}", escape(file.path), quote(names[i]), message));
+        }
+      }
+      done_ += file.size;
+    }
+    return {};
+  }
+
+  Result<void> hash_files() {
+    begin("sha256");
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      const std::string& path = report_.files[i].path;
+      auto hash = sha256(*shards_[i].source, [&](std::uint64_t bytes) {
+        done_ += bytes;
+        return !options_.progress || options_.progress(done_, total_, path);
+      });
+      if (!hash) return fail_at(escape(path), hash.error());
+      report_.files[i].sha256 = std::move(*hash);
+    }
+    return {};
+  }
+
+  Progress progress_from_here() const {
+    if (!options_.progress) return {};
+    return [this, before = done_](std::uint64_t done, std::uint64_t, std::string_view what) {
+      return options_.progress(before + done, total_, what);
+    };
+  }
+
+  const VerifyOptions& options_;
+  VerifyReport report_;
+  std::vector<Shard> shards_;  // those that could be opened; report_.files has them in the same order
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+
+Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options) {
+  return Verifier(options).run(path);
+}
+
+}  // namespace ballast

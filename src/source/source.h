@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+
+namespace ballast {
+
+// Bytes to read, wherever they are. Their number is fixed when the source is opened. Thread-safe.
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  virtual std::uint64_t size() const = 0;
+
+  // Fills `out` from `offset` on, whole or not at all: an end before that is an error.
+  virtual Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
+
+  // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
+  virtual Result<std::span<const std::byte>> map() const = 0;
+
+  // Drops the mapped pages that lie wholly inside the range; they are read again when touched.
+  virtual Result<void> release(std::uint64_t offset, std::uint64_t length) const = 0;
+};
+
+// Opens a regular file. Errors do not name it: the caller knows what the path stands for.
+Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access);
+
+// Borrows `bytes`.
+std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes);
+
+}  // namespace ballast
