@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/glob.h>
+#include <ballast/model.h>
+#include <ballast/text.h>
+#include <ballast/values.h>
+
+#include "command.h"
+#include "format.h"
+#include "terminal.h"
+#include "tree.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string path;
+  bool json = false;
+  bool tensors = false;
+  bool stats = false;
+  std::string filter = "*";
+  std::uint64_t max_header_mb = 100;
+};
+
+using Stats = std::vector<std::optional<TensorStats>>;
+
+// What was asked for: some of a model's tensors, in natural order, and their figures if wanted.
+struct Selection {
+  std::vector<const TensorInfo*> tensors;
+  Stats stats;  // one each, or none at all
+};
+
+struct Totals {
+  std::uint64_t tensors = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+
+  void add(const TensorInfo& tensor) {
+    ++tensors;
+    parameters += tensor.elements();
+    bytes += tensor.bytes();
+  }
+};
+
+std::map<DType, Totals> totals_by_dtype(std::span<const TensorInfo> tensors) {
+  std::map<DType, Totals> totals;
+  for (const TensorInfo& tensor : tensors) totals[tensor.dtype].add(tensor);
+  return totals;
+}
+
+std::vector<const TensorInfo*> select(const Model& model, const std::string& filter) {
+  std::vector<const TensorInfo*> chosen;
+  for (const TensorInfo& tensor : model.tensors()) {
+    if (glob_match(filter, tensor.name)) chosen.push_back(&tensor);
+  }
+  std::ranges::sort(chosen, natural_less, [](const TensorInfo* tensor) { return tensor->name; });
+  return chosen;
+}
+
+Result<Stats> measure(const Model& model, std::span<const TensorInfo* const> tensors) {
+  std::vector<std::string_view> names;
+  for (const TensorInfo* const tensor : tensors) names.push_back(tensor->name);
+  ProgressBar bar("reading");
+  return compute_stats(model, names, {.progress = bar.callback()});
+}
+
+// The config as it is, with the fields that have several names under the usual ones.
+Json config_json(const ModelConfig& config) {
+  Json json = Json::parse(config.json);
+  const auto set = [&](const char* key, const auto& value) {
+    if (value) json[key] = *value;
+  };
+  set("vocab_size", config.vocab_size);
+  set("hidden_size", config.hidden_size);
+  set("intermediate_size", config.intermediate_size);
+  set("num_hidden_layers", config.num_hidden_layers);
+  set("num_attention_heads", config.num_attention_heads);
+  set("num_key_value_heads", config.num_key_value_heads);
+  set("head_dim", config.head_dim);
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json["rope_theta"] = config.rope_theta;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  return json;
+}
+
+Json stats_json(const TensorStats& stats) {
+  return {{"count", stats.count},        {"zeros", stats.zeros},   {"nan", stats.nans},
+          {"inf", stats.infinities},     {"min", stats.min},       {"max", stats.max},
+          {"mean", stats.mean},          {"std", stats.deviation}, {"l2_norm", stats.l2_norm},
+          {"histogram", stats.histogram}};
+}
+
+Json tensor_json(const Model& model, const TensorInfo& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", name(tensor.dtype)},
+          {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())},
+          {"data_offsets", {tensor.begin, tensor.end}},
+          {"file", model.files()[tensor.file].path}};
+}
+
+void print_json(const Model& model, const Selection& selection, const InspectOptions& options) {
+  Json files = Json::array();
+  for (const ModelFile& file : model.files()) {
+    files.push_back({{"path", file.path}, {"size", file.size}, {"data_start", file.data_start}});
+  }
+  Json dtypes = Json::object();
+  for (const auto& [dtype, totals] : totals_by_dtype(model.tensors())) {
+    dtypes[std::string(name(dtype))] = {{"tensors", totals.tensors}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
+  }
+  Json json{{"path", model.path()},
+            {"format", "safetensors"},
+            {"files", std::move(files)},
+            {"tensor_count", model.tensors().size()},
+            {"parameter_count", model.parameter_count()},
+            {"data_bytes", model.data_bytes()},
+            {"dtypes", std::move(dtypes)},
+            {"metadata", model.metadata()},
+            {"modality", name(model.modality())},
+            {"config", model.config() ? config_json(*model.config()) : Json()},
+            {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
+  if (options.tensors || options.stats) {
+    Json tensors = Json::array();
+    for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+      tensors.push_back(tensor_json(model, *selection.tensors[i]));
+      if (!options.stats) continue;
+      tensors.back()["stats"] = selection.stats[i] ? stats_json(*selection.stats[i]) : Json();
+    }
+    json["tensors"] = std::move(tensors);
+  }
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_summary(const Model& model, const Selection& selection, const InspectOptions& options) {
+  std::string what;
+  if (model.config() && !model.config()->architectures.empty()) what = escape(model.config()->architectures.front());
+  if (what.empty() && model.config()) what = escape(model.config()->model_type);
+  if (const Modality modality = model.modality(); modality != Modality::kUnknown) {
+    what += fmt::format("{}{}", what.empty() ? "" : ", ", name(modality));
+  }
+  fmt::print("{}{}\n", tinted(Tone::kBold, escape(model.path())), what.empty() ? "" : "  " + what);
+  fmt::print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(model.parameter_count()),
+             human_bytes(model.data_bytes()), counted(model.files().size(), "file"));
+  if (selection.tensors.size() != model.tensors().size()) {
+    fmt::print("{} match '{}'\n", grouped(selection.tensors.size()), escape(options.filter));
+  }
+}
+
+void print_metadata(const Metadata& metadata) {
+  constexpr std::size_t kLongest = 100;
+  for (const auto& [key, value] : metadata) {
+    const bool is_long = value.size() > kLongest;
+    fmt::print("{} {} = {}{}\n", tinted(Tone::kDim, "metadata"), escape(key), escape(value.substr(0, kLongest)),
+               is_long ? fmt::format("… ({} bytes)", grouped(value.size())) : "");
+  }
+}
+
+// The display width of a UTF-8 text, near enough: one column per code point.
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; }));
+}
+
+std::string pad(std::string_view text, std::size_t columns) {
+  return std::string(text) + std::string(columns - std::min(columns, width(text)), ' ');
+}
+
+void print_tree(std::span<const TensorInfo* const> tensors) {
+  constexpr std::size_t kWidestLabel = 64;
+  const std::vector<TreeRow> rows = make_tree(tensors);
+  std::size_t labels = 0;
+  std::size_t dtypes = 5;
+  std::size_t shapes = 5;
+  for (const TreeRow& row : rows) {
+    labels = std::max(labels, std::min(kWidestLabel, width(row.branch) + width(row.label)));
+    dtypes = std::max(dtypes, row.dtype.size());
+    shapes = std::max(shapes, row.shape.size());
+  }
+  const std::string head =
+      fmt::format("{}  {}  {}  {:>8}  {:>8}", pad("", labels), pad("dtype", dtypes), pad("shape", shapes), "tensors", "size");
+  fmt::print("\n{}\n", tinted(Tone::kDim, head));
+  for (const TreeRow& row : rows) {
+    const std::size_t label_room = labels - std::min(labels, width(row.branch));
+    fmt::print("{}{}  {}  {}  {:>8}  {:>8}\n", tinted(Tone::kDim, row.branch), pad(row.label, label_room), pad(row.dtype, dtypes),
+               pad(row.shape, shapes), grouped(row.tensors), human_bytes(row.bytes));
+  }
+}
+
+std::size_t name_column(std::span<const TensorInfo* const> tensors) {
+  constexpr std::size_t kWidest = 72;
+  std::size_t columns = 6;
+  for (const TensorInfo* const tensor : tensors) columns = std::max(columns, width(escape(tensor->name)));
+  return std::min(columns, kWidest);
+}
+
+void print_tensors(const Model& model, std::span<const TensorInfo* const> tensors) {
+  const std::size_t names = name_column(tensors);
+  std::size_t shapes = 5;
+  for (const TensorInfo* const tensor : tensors) shapes = std::max(shapes, shape_text(tensor->shape).size());
+  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:<11}  {}  {:>8}  data_offsets", pad("tensor", names), "dtype",
+                                                      pad("shape", shapes), "size")));
+  for (const TensorInfo* const tensor : tensors) {
+    const std::string file = model.files().size() > 1 ? "  " + escape(model.files()[tensor->file].path) : "";
+    fmt::print("{}  {:<11}  {}  {:>8}  [{}, {}]{}\n", pad(escape(tensor->name), names), name(tensor->dtype),
+               pad(shape_text(tensor->shape), shapes), human_bytes(tensor->bytes()), tensor->begin, tensor->end, file);
+  }
+}
+
+// Bars from ▁ to █, the tallest for the fullest bin; a blank for an empty one.
+std::string sparkline(const TensorStats& stats) {
+  constexpr std::array<std::string_view, 8> kBars{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const std::uint64_t most = *std::ranges::max_element(stats.histogram);
+  std::string line;
+  for (const std::uint64_t count : stats.histogram) {
+    if (count == 0) {
+      line += ' ';
+      continue;
+    }
+    const double share = static_cast<double>(count) / static_cast<double>(most);
+    line += kBars[static_cast<std::size_t>(share * (kBars.size() - 1) + 0.5)];
+  }
+  return line;
+}
+
+std::string flagged(std::uint64_t count) {
+  const std::string text = fmt::format("{:>9}", grouped(count));
+  return count == 0 ? text : tinted(Tone::kRed, text);
+}
+
+void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats) {
+  const std::size_t names = name_column(tensors);
+  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>9}  {:>9}  histogram",
+                                                      pad("tensor", names), "min", "max", "mean", "std", "zeros", "NaN", "Inf")));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string label = pad(escape(tensors[i]->name), names);
+    if (!stats[i]) {
+      fmt::print("{}  {}\n", label, tinted(Tone::kDim, fmt::format("{} has no agreed packing", name(tensors[i]->dtype))));
+      continue;
+    }
+    const TensorStats& of = *stats[i];
+    if (of.finite() == 0) {
+      fmt::print("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {}  {}\n", label, "–", "–", "–", "–", grouped(of.zeros),
+                 flagged(of.nans), flagged(of.infinities));
+      continue;
+    }
+    fmt::print("{}  {:>10.4g}  {:>10.4g}  {:>10.3g}  {:>10.4g}  {:>11}  {}  {}  {}\n", label, of.min, of.max, of.mean,
+               of.deviation, grouped(of.zeros), flagged(of.nans), flagged(of.infinities), sparkline(of));
+  }
+}
+
+void print_dtypes(const Model& model) {
+  const auto totals = totals_by_dtype(model.tensors());
+  if (totals.empty()) return;
+  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "dtype", "tensors", "parameters", "size")));
+  for (const auto& [dtype, total] : totals) {
+    fmt::print("{:<11}  {:>8}  {:>18}  {:>8}\n", name(dtype), grouped(total.tensors), grouped(total.parameters),
+               human_bytes(total.bytes));
+  }
+}
+
+Exit inspect(const InspectOptions& options) {
+  const auto model = Model::open(options.path, {.max_header_bytes = options.max_header_mb * 1'000'000});
+  if (!model) return report(model.error());
+  Selection selection{.tensors = select(*model, options.filter), .stats = {}};
+  if (options.stats) {
+    auto stats = measure(*model, selection.tensors);
+    if (!stats) return report(stats.error());
+    selection.stats = std::move(*stats);
+  }
+  if (options.json) {
+    print_json(*model, selection, options);
+    return kDone;
+  }
+  for (const std::string& warning : model->warnings()) warn(warning);
+  print_summary(*model, selection, options);
+  print_metadata(model->metadata());
+  if (selection.tensors.empty()) return kDone;
+  if (options.stats) {
+    print_stats(selection.tensors, selection.stats);
+  } else if (options.tensors) {
+    print_tensors(*model, selection.tensors);
+  } else {
+    print_tree(selection.tensors);
+  }
+  print_dtypes(*model);
+  return kDone;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Run& run) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* const command = app.add_subcommand("inspect", "Show what is in a model: a tree, totals, statistics");
+  command->add_option("PATH", options->path, "A .safetensors file, a model directory or an index")->required();
+  command->add_flag("--tensors", options->tensors, "List every tensor with its place in the file");
+  command->add_flag("--stats", options->stats, "Read all values: range, mean, deviation, zeros, NaN, Inf, histogram");
+  command->add_option("--filter", options->filter, "Only tensors whose name matches, such as '*.mlp.*'")->type_name("GLOB");
+  command->add_option("--max-header-mb", options->max_header_mb, "Accept headers up to this size (default 100)")
+      ->type_name("MB")
+      ->check(CLI::Range(1, 1'000'000).description(""));
+  command->add_flag("--json", options->json, "Print one JSON document");
+  command->footer(
+      "Examples:\n"
+      "  ballast inspect model.safetensors\n"
+      "  ballast inspect Qwen3-0.6B/ --stats --filter '*.q_proj.*'\n"
+      "  ballast inspect Qwen3-0.6B/ --json | jq .parameter_count");
+  command->callback([options, &run] { run = [options] { return inspect(*options); }; });
+}
+
+}  // namespace ballast::cli

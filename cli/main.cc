@@ -1,0 +1,113 @@
+#include <cstdio>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <ballast/text.h>
+#include <ballast/version.h>
+
+#include "command.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+// CLI11's own layout puts the program's name on a line and says "OPTIONS"; people read usage and examples first.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(26);
+    label("Positionals", "Arguments");
+  }
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = fmt::format("\nUsage: {}", name);
+    if (!app->get_subcommands({}).empty()) return usage + " COMMAND [OPTIONS]\n";
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->nonpositional()) continue;
+      usage += " " + option->get_name();
+    }
+    return usage + " [OPTIONS]\n";
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_positional() || option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+};
+
+std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_command = !first.empty() && !first.starts_with('-');
+  if (is_command && app.get_subcommands().empty()) return fmt::format("no such command: '{}'", escape(first));
+  return escape(error.what());
+}
+
+Exit run(int argc, char** argv) {
+  CLI::App app("Opens, checks and inspects model weights.", "ballast");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("--version", fmt::format("ballast {}", kVersion), "Print the version");
+  app.set_help_flag("-h,--help", "Print this help");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  ballast inspect model.safetensors        what is inside, as a tree\n"
+      "  ballast verify Qwen3-0.6B/ --values      is it whole, and are the numbers sane?\n"
+      "  ballast COMMAND --help                   more about one command\n\n"
+      "Exit codes: 0 done; 1 checked and found false; 2 wrong usage; 3 bad input;\n"
+      "4 output not written; 130 interrupted.");
+  Run chosen;
+  add_inspect(app, chosen);
+  add_verify(app, chosen);
+  add_completion(app, chosen);
+  for (CLI::App* const command : app.get_subcommands({})) command->group("Commands");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    app.exit(success);
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    const auto used = app.get_subcommands();
+    const std::string command = used.empty() ? "ballast" : "ballast " + used.front()->get_name();
+    fmt::print(stderr, "ballast: {}; see {} --help\n", describe(error, app, argc, argv), command);
+    return kUsage;
+  }
+  watch_interrupts();
+  return chosen();
+}
+
+}  // namespace
+
+Exit exit_code(const Error& error) {
+  switch (error.code) {
+    case Errc::kInvalidArgument: return kUsage;
+    case Errc::kCancelled: return kInterrupted;
+    case Errc::kIo:
+    case Errc::kCorrupt:
+    case Errc::kUnsupported:
+    case Errc::kNotFound: break;
+  }
+  return kBadInput;
+}
+
+Exit report(const Error& error) {
+  fmt::print(stderr, "ballast: {}\n", error.message);
+  return exit_code(error);
+}
+
+}  // namespace ballast::cli
+
+int main(int argc, char** argv) {
+  using ballast::cli::Exit;
+  try {
+    const Exit code = ballast::cli::run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    fmt::print(stderr, "ballast: cannot write to standard output\n");
+    return Exit::kBadOutput;
+  } catch (const std::bad_alloc&) {
+    std::fputs("ballast: out of memory\n", stderr);
+    return Exit::kBadInput;
+  } catch (const std::system_error& error) {  // fmt::print on a full disk
+    fmt::print(stderr, "ballast: cannot write: {}\n", error.what());
+    return Exit::kBadOutput;
+  }
+}
