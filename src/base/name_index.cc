@@ -1,5 +1,7 @@
 #include "base/name_index.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <random>
 
@@ -31,8 +33,27 @@ std::size_t NameIndex::probe(std::span<const TensorInfo> table, std::string_view
   return i;
 }
 
+std::optional<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_all(std::span<const TensorInfo> table) {
+  constexpr std::size_t kBatch = 16;  // names whose slots come from memory at the same time, not one after another
+  std::array<std::uint64_t, kBatch> hashes{};
+  for (std::uint32_t first = 0; first < table.size(); first += kBatch) {
+    const auto batch = table.subspan(first, std::min(kBatch, table.size() - first));
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      hashes[i] = hash_name(batch[i].name);
+      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)], 1);
+    }
+    for (std::uint32_t i = 0; i < batch.size(); ++i) {
+      if (const auto other = insert(table, first + i, hashes[i])) return std::pair(*other, first + i);
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::uint32_t> NameIndex::insert(std::span<const TensorInfo> table, std::uint32_t position) {
-  const std::uint64_t hash = hash_name(table[position].name);
+  return insert(table, position, hash_name(table[position].name));
+}
+
+std::optional<std::uint32_t> NameIndex::insert(std::span<const TensorInfo> table, std::uint32_t position, std::uint64_t hash) {
   Slot& slot = slots_[probe(table, table[position].name, hash)];
   if (slot.position != kEmpty) return slot.position;
   slot = {.hash = static_cast<std::uint32_t>(hash >> 32), .position = position};

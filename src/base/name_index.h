@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include <ballast/tensor.h>
+
+#include "base/bytes.h"
 
 namespace ballast {
 
@@ -17,6 +19,9 @@ class NameIndex {
 
   // Makes room for `tensors` entries.
   explicit NameIndex(std::size_t tensors);
+
+  // Adds every entry of `table`. Stops at one whose name is taken and returns the two: first the position that has it.
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> insert_all(std::span<const TensorInfo> table);
 
   // Adds the entry `position` of `table`; if its name is taken, changes nothing and returns the position that has it.
   std::optional<std::uint32_t> insert(std::span<const TensorInfo> table, std::uint32_t position);
@@ -30,10 +35,12 @@ class NameIndex {
   };
   static constexpr std::uint32_t kEmpty = UINT32_MAX;
 
+  std::optional<std::uint32_t> insert(std::span<const TensorInfo> table, std::uint32_t position, std::uint64_t hash);
+
   // The slot that holds `name`, or the empty one where it belongs.
   std::size_t probe(std::span<const TensorInfo> table, std::string_view name, std::uint64_t hash) const;
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  LargeVector<Slot> slots_;  // a power of two, at most half full
 };
 
 }  // namespace ballast

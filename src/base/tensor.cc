@@ -1,18 +1,13 @@
 #include <ballast/tensor.h>
 
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/bytes.h"
 #include "base/text.h"
 
 namespace ballast {
-namespace {
-
-constexpr std::align_val_t kAlignment{64};
-
-}  // namespace
 
 std::uint64_t TensorInfo::elements() const {
   std::uint64_t product = 1;
@@ -26,7 +21,7 @@ std::optional<Error> TensorView::check_typed_access(bool dtype_fits, std::size_t
                  .message = fmt::format("tensor {} is {}, which the {}-byte type asked for does not hold", quote(name),
                                         ballast::name(dtype), size)};
   }
-  if (const auto address = reinterpret_cast<std::uintptr_t>(bytes.data()); address % alignment != 0) {
+  if (const auto address = reinterpret_cast<std::uintptr_t>(bytes.data()); !bytes.empty() && address % alignment != 0) {
     return Error{.code = Errc::kUnsupported,
                  .message = fmt::format("tensor {} lies {} bytes past a multiple of {}, too unaligned for a typed view; "
                                         "read() gives an aligned copy",
@@ -36,14 +31,10 @@ std::optional<Error> TensorView::check_typed_access(bool dtype_fits, std::size_t
 }
 
 Tensor::Tensor(std::string name, DType dtype, std::vector<std::uint64_t> shape, std::size_t bytes)
-    : name_(std::move(name)),
-      shape_(std::move(shape)),
-      data_(static_cast<std::byte*>(::operator new[](bytes, kAlignment))),
-      size_(bytes),
-      dtype_(dtype) {}
+    : name_(std::move(name)), shape_(std::move(shape)), data_(allocate_bytes(bytes)), size_(bytes), dtype_(dtype) {}
 
 void Tensor::Free::operator()(std::byte* bytes) const {
-  ::operator delete[](bytes, kAlignment);
+  free_bytes(bytes);
 }
 
 }  // namespace ballast

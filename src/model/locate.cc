@@ -21,7 +21,6 @@ constexpr std::string_view kWeightsSuffix = ".safetensors";
 
 struct ShardName {
   std::string_view stem;
-  std::uint32_t number;
   std::uint32_t count;
 };
 
@@ -43,8 +42,8 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
   };
   const auto first = number(tail.substr(1, kDigits));
   const auto last = number(tail.substr(1 + kDigits + kOf.size()));
-  if (!first || !last) return std::nullopt;
-  return ShardName{.stem = name.substr(0, name.size() - kTail), .number = *first, .count = *last};
+  if (!first || !last || *first == 0 || *first > *last) return std::nullopt;
+  return ShardName{.stem = name.substr(0, name.size() - kTail), .count = *last};
 }
 
 Result<std::set<std::string>> list_names(const fs::path& directory) {
@@ -111,33 +110,36 @@ std::vector<std::string> other_weights(const std::set<std::string>& names) {
 
 Result<Location> locate_in(const fs::path& directory, const std::set<std::string>& names) {
   const auto below = [&](const std::string& name) { return (directory / name).string(); };
+  const auto error_here = [&](const Error& error) { return fail_at(escape(directory.string()), error); };
   const auto index = choose_index(names);
-  if (!index) return std::unexpected(index.error());
+  if (!index) return error_here(index.error());
   auto shards = index->empty() ? find_shards(names) : Result<std::vector<std::string>>();
-  if (!shards) return std::unexpected(shards.error());
+  if (!shards) return error_here(shards.error());
 
   Result<Location> location = index->empty() ? Location{} : locate_index(directory / *index);
   if (!location) return location;
   if (index->empty()) {
     for (const std::string& shard : *shards) location->files.push_back(below(shard));
   }
+  std::string winner = index->empty() ? "the set of shards" : escape(*index);
   for (const char* single : {"model.safetensors", "weights.safetensors"}) {
     if (!names.contains(single)) continue;
     if (location->files.empty()) {
       location->files = {below(single)};
+      winner = single;
     } else if (std::ranges::find(location->files, below(single)) == location->files.end()) {
-      const std::string chosen = index->empty() ? fmt::format("{} shards", location->files.size()) : *index;
-      location->warnings.push_back(fmt::format("{} is ignored: {} wins", single, escape(chosen)));
+      location->warnings.push_back(fmt::format("{} is ignored: {} wins", single, winner));
     }
   }
   if (!location->files.empty()) return location;
   if (names.contains("weights.mlx")) {
-    return fail(Errc::kUnsupported, "weights.mlx is MLX JSON, which cannot be read yet");
+    return error_here({.code = Errc::kUnsupported, .message = "weights.mlx is MLX JSON, which cannot be read yet"});
   }
   for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
   if (!location->files.empty()) return location;
-  return fail(Errc::kNotFound,
-              "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there");
+  return error_here({.code = Errc::kNotFound,
+                     .message = "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
+                                "weights.mlx is there"});
 }
 
 }  // namespace
@@ -164,9 +166,7 @@ Result<Location> locate(const std::string& path) {
     if (!is_directory) return locate_index(given);
     const auto names = list_names(given);
     if (!names) return fail_at(escape(path), names.error());
-    auto found = locate_in(given, *names);
-    const bool names_the_index = !found && found.error().message.starts_with(escape(path));
-    return found || names_the_index ? std::move(found) : fail_at(escape(path), found.error());
+    return locate_in(given, *names);
   }();
   if (!location) return location;
   const fs::path config = (is_directory ? given : given.parent_path()) / "config.json";

@@ -18,7 +18,7 @@ struct Model::State {
   std::string path;
   std::vector<Shard> shards;
   std::vector<ModelFile> files;     // of `shards`, one each
-  std::vector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
+  LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
   NameIndex index;                  // of `tensors`
   Metadata metadata;
   std::optional<ModelConfig> config;
@@ -63,7 +63,7 @@ void Model::State::join_shards() {
     shards[file].header.index = {};
   }
   index = NameIndex(tensors.size());
-  for (std::uint32_t i = 0; i < tensors.size(); ++i) index.insert(tensors, i);
+  index.insert_all(tensors);
 }
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -51,13 +51,13 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   const auto error_here = [&](const Error& error) { return fail_at(escape(path), error); };
 
   std::uint64_t have = std::min(source->size(), kFirstRead);
-  auto front = std::make_unique_for_overwrite<std::byte[]>(have);
+  Bytes front(allocate_bytes(have));
   if (auto read = source->read_at(0, {front.get(), have}); !read) return error_here(read.error());
   const auto data_start = safetensors::read_data_start({front.get(), have}, source->size(), limits);
   if (!data_start) return error_here(data_start.error());
 
   if (*data_start > have) {
-    auto whole = std::make_unique_for_overwrite<std::byte[]>(*data_start);
+    Bytes whole(allocate_bytes(*data_start));
     std::memcpy(whole.get(), front.get(), have);
     if (auto read = source->read_at(have, {whole.get() + have, *data_start - have}); !read) return error_here(read.error());
     front = std::move(whole);

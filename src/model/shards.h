@@ -9,6 +9,7 @@
 #include <ballast/error.h>
 #include <ballast/model.h>
 
+#include "base/bytes.h"
 #include "format/safetensors/header.h"
 #include "format/safetensors/index.h"
 #include "source/source.h"
@@ -19,7 +20,7 @@ namespace ballast {
 struct Shard {
   std::string path;
   std::unique_ptr<Source> source;
-  std::unique_ptr<std::byte[]> front;  // what the header's names borrow from
+  Bytes front;  // what the header's names borrow from
   safetensors::Header header;
 };
 

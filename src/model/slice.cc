@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <limits>
 
 #include "base/checked.h"
 #include "base/fail.h"
@@ -159,8 +158,10 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const Slice slice = i < slices.size() ? slices[i] : Slice{};
     if (slice.step == 0) return fail(Errc::kInvalidArgument, "slice step of dimension {} is 0", i);
-    constexpr auto kLargest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    ranges.push_back(resolve(slice, static_cast<std::int64_t>(std::min(shape[i], kLargest))));
+    const bool whole = !slice.start && !slice.stop && slice.step == 1;
+    if (!whole && shape[i] > INT64_MAX) return fail(Errc::kUnsupported, "dimension {} of {} is too large to slice", i, shape[i]);
+    ranges.push_back(whole ? Range{.start = 0, .step = 1, .count = shape[i]}
+                           : resolve(slice, static_cast<std::int64_t>(shape[i])));
     empty = empty || ranges.back().count == 0;
   }
   SlicePlan plan;

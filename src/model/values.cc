@@ -79,11 +79,12 @@ using Histogram = decltype(TensorStats::histogram);
 
 void count_bins(std::span<const double> values, double min, double max, Histogram& histogram) {
   const auto bins = static_cast<double>(histogram.size());
-  const double scale = max > min ? bins / (max - min) : 0;
+  const double half = std::isinf(max - min) ? 0.5 : 1;  // brings the widest range of doubles back within doubles
+  const double range = max * half - min * half;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    const auto bin = static_cast<std::size_t>(std::clamp((value - min) * scale, 0.0, bins - 1));
-    ++histogram[bin];
+    const double share = range > 0 ? (value * half - min * half) / range : 0;  // 0 to 1, even where 1 / range is infinite
+    ++histogram[static_cast<std::size_t>(std::clamp(share * bins, 0.0, bins - 1))];
   }
 }
 
@@ -144,7 +145,7 @@ class BlockPass {
  private:
   template <class Visit>
   static void visit_chunks(DType dtype, std::span<const std::byte> bytes, Visit&& visit) {
-    std::array<double, kChunk> values;
+    std::array<double, kChunk> values{};
     const std::size_t chunk_bytes = kChunk * bits(dtype) / 8 / parts(dtype);
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(chunk_bytes, bytes.size()))) {
       const auto front = bytes.first(std::min(chunk_bytes, bytes.size()));

@@ -73,7 +73,8 @@ class FileSource final : public Source {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return fail_errno(fmt::format("reading {} bytes at {}", out.size(), offset), errno);
       if (count == 0) {
-        return fail(Errc::kIo, "file was cut short while open: it ends at byte {}, it had {}", offset, size_);
+        if (auto checked = check_size(); !checked) return checked;
+        return fail(Errc::kIo, "the file ends at byte {}, it had {}", offset, size_);
       }
       out = out.subspan(static_cast<std::size_t>(count));
       offset += static_cast<std::uint64_t>(count);
@@ -86,11 +87,7 @@ class FileSource final : public Source {
       return fail(Errc::kUnsupported, "opened without a map, so there are no views: use read(), or open with Access::kMmap");
     }
     if (size_ == 0) return std::span<const std::byte>();
-    struct stat now{};
-    if (::fstat(fd_.get(), &now) != 0) return fail_errno("fstat", errno);
-    if (std::cmp_less(now.st_size, size_)) {
-      return fail(Errc::kIo, "file was cut short while open: it has {} bytes, it had {}", now.st_size, size_);
-    }
+    if (auto checked = check_size(); !checked) return std::unexpected(checked.error());
     const std::scoped_lock lock(mutex_);
     if (map_ == nullptr) {
       void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
@@ -112,6 +109,15 @@ class FileSource final : public Source {
   }
 
  private:
+  Result<void> check_size() const {
+    struct stat now{};
+    if (::fstat(fd_.get(), &now) != 0) return fail_errno("fstat", errno);
+    if (std::cmp_less(now.st_size, size_)) {
+      return fail(Errc::kIo, "file was cut short while open: it has {} bytes, it had {}", now.st_size, size_);
+    }
+    return {};
+  }
+
   FileDescriptor fd_;
   std::uint64_t size_;
   bool mappable_;
@@ -122,6 +128,7 @@ class FileSource final : public Source {
 }  // namespace
 
 Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access) {
+  if (path.find('\0') != std::string::npos) return fail(Errc::kInvalidArgument, "cannot open: the path holds a NUL byte");
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block us
   if (fd.get() < 0) return fail_errno("cannot open", errno);
   struct stat status{};

@@ -27,7 +27,10 @@ class HeaderParser {
   HeaderParser(std::string_view text, Strictness strictness, Header& header)
       : scanner_(text, header.decoded), strict_(strictness == Strictness::kStrict), header_(header) {
     constexpr std::size_t kTypicalEntry = 96;
-    header_.tensors.reserve(text.size() / kTypicalEntry);
+    const std::size_t tensors = text.size() / kTypicalEntry;
+    header_.tensors.reserve(tensors);
+    header_.dims.reserve(2 * tensors);
+    ranks_.reserve(tensors);
   }
 
   Result<void> parse() {
@@ -71,10 +74,22 @@ class HeaderParser {
     if (!(as_array ? tensor_array() : tensor_object())) return false;
     ranks_.push_back(static_cast<std::uint32_t>(header_.dims.size() - first_dim_));
     header_.tensors.push_back(info_);
+    current_ = {};
     return true;
   }
 
   bool tensor_object() {
+    const char* const start = scanner_.position();
+    const bool usual = scanner_.skip(R"({"dtype":)") && dtype() && scanner_.skip(R"(,"shape":)") && shape() &&
+                       scanner_.skip(R"(,"data_offsets":)") && offsets() && scanner_.skip("}");
+    if (usual || scanner_.failed()) return usual;
+    scanner_.rewind(start);
+    header_.dims.resize(first_dim_);
+    return unusual_object();
+  }
+
+  // Fields in another order, others among them, white space.
+  bool unusual_object() {
     enum Field : unsigned { kDtype = 1, kShape = 2, kOffsets = 4 };
     constexpr int kDepthOfFields = 2;
     unsigned seen = 0;
@@ -99,14 +114,15 @@ class HeaderParser {
   // ["U8", [1], [0, 1]], as the reference's reader happens to accept.
   bool tensor_array() {
     int count = 0;
-    return scanner_.array([&] {
+    const bool parsed = scanner_.array([&] {
       switch (count++) {
         case 0: return dtype();
         case 1: return shape();
         case 2: return offsets();
         default: return scanner_.fail("more than three elements");
       }
-    }) && (count == 3 || scanner_.fail("fewer than three elements"));
+    });
+    return parsed && (count == 3 || scanner_.fail("fewer than three elements"));
   }
 
   bool dtype() {
@@ -122,8 +138,12 @@ class HeaderParser {
     } else if (!scanner_.string(text)) {
       return false;
     }
+    if (text == name(last_dtype_)) {  // as most are
+      info_.dtype = last_dtype_;
+      return true;
+    }
     if (const auto parsed = parse_dtype(text)) {
-      info_.dtype = *parsed;
+      info_.dtype = last_dtype_ = *parsed;
       return true;
     }
     unknown_dtype_ = text;
@@ -159,13 +179,14 @@ class HeaderParser {
   bool metadata_seen_ = false;
   std::optional<std::string_view> unknown_dtype_;
   std::string_view current_;
+  DType last_dtype_ = DType::kF32;
   TensorInfo info_;
   std::size_t first_dim_ = 0;
   std::vector<std::uint32_t> ranks_;
 };
 
 // Of two entries with one name keeps the last, as a map does that is filled in order.
-void drop_overwritten(std::vector<TensorInfo>& tensors) {
+void drop_overwritten(LargeVector<TensorInfo>& tensors) {
   NameIndex index(tensors.size());
   std::uint32_t kept = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -181,15 +202,12 @@ void drop_overwritten(std::vector<TensorInfo>& tensors) {
 
 Result<void> check_names(Header& header) {
   header.index = NameIndex(header.tensors.size());
-  for (std::uint32_t i = 0; i < header.tensors.size(); ++i) {
-    if (const auto other = header.index.insert(header.tensors, i)) {
-      const TensorInfo& a = header.tensors[*other];
-      const TensorInfo& b = header.tensors[i];
-      return fail(Errc::kCorrupt, "duplicate tensor {}: once at [{}, {}], once at [{}, {}]", quote(a.name), a.begin, a.end,
-                  b.begin, b.end);
-    }
-  }
-  return {};
+  const auto clash = header.index.insert_all(header.tensors);
+  if (!clash) return {};
+  const TensorInfo& a = header.tensors[clash->first];
+  const TensorInfo& b = header.tensors[clash->second];
+  return fail(Errc::kCorrupt, "duplicate tensor {}: once at [{}, {}], once at [{}, {}]", quote(a.name), a.begin, a.end, b.begin,
+              b.end);
 }
 
 // The checks of the reference on one tensor, in its order. `expected` is where the tensor before it ends.
@@ -279,7 +297,9 @@ Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file
   if (options.strictness == Strictness::kReference) drop_overwritten(header.tensors);
 
   const auto position = [](const TensorInfo& tensor) { return std::tuple(tensor.begin, tensor.end); };
-  if (!std::ranges::is_sorted(header.tensors, {}, position)) std::ranges::stable_sort(header.tensors, {}, position);
+  if (!std::ranges::is_sorted(header.tensors, {}, position)) {
+    std::ranges::sort(header.tensors, {}, [&](const TensorInfo& tensor) { return std::tuple(position(tensor), tensor.name); });
+  }
   if (auto checked = check_names(header); !checked) return std::unexpected(checked.error());
   if (auto checked = check_layout(header, file_size); !checked) return std::unexpected(checked.error());
   return header;

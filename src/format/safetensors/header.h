@@ -11,6 +11,7 @@
 #include <ballast/model.h>
 #include <ballast/tensor.h>
 
+#include "base/bytes.h"
 #include "base/name_index.h"
 
 namespace ballast::safetensors {
@@ -26,9 +27,9 @@ struct HeaderOptions {
 struct Header {
   std::uint64_t data_start = 0;
   Metadata metadata;
-  std::vector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
+  LargeVector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
   NameIndex index;                  // of `tensors`
-  std::vector<std::uint64_t> dims;  // what the shapes borrow from
+  LargeVector<std::uint64_t> dims;  // what the shapes borrow from
   std::deque<std::string> decoded;
 };
 

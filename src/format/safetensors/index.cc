@@ -30,7 +30,7 @@ Result<ShardIndex> parse_index(std::string_view text) {
   const auto root = parse_json(parser, text);
   if (!root) return std::unexpected(root.error());
   simdjson::dom::object map;
-  if (root->is_object() == false || root->at_key("weight_map").get(map) != simdjson::SUCCESS) {
+  if (!root->is_object() || root->at_key("weight_map").get(map) != simdjson::SUCCESS) {
     return fail(Errc::kCorrupt, "no object 'weight_map'");
   }
 

@@ -1,9 +1,7 @@
 #include "format/safetensors/json_scanner.h"
 
-#include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,30 +10,6 @@
 
 namespace ballast::safetensors {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "find_special reads eight bytes at a time, lowest first");
-
-constexpr bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-// The first byte in [at, end) that ends or complicates a string: a quote, a backslash or a control character.
-const char* find_special(const char* at, const char* end) {
-  constexpr std::uint64_t kOnes = 0x0101010101010101;
-  constexpr std::uint64_t kHighs = 0x8080808080808080;
-  for (; end - at >= 8; at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, at, sizeof(word));
-    const std::uint64_t quote = word ^ (kOnes * '"');
-    const std::uint64_t slash = word ^ (kOnes * '\\');
-    // The lowest bit set is exact; a borrow can only set bits above it.
-    const std::uint64_t hits =
-        (((word - kOnes * 0x20) & ~word) | ((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash)) & kHighs;
-    if (hits != 0) return at + std::countr_zero(hits) / 8;
-  }
-  while (at != end && *at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
-  return at;
-}
 
 void append_utf8(std::string& out, std::uint32_t code) {
   const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
@@ -77,29 +51,21 @@ bool JsonScanner::fail(std::string message) {
   return false;
 }
 
-bool JsonScanner::string(std::string_view& out) {
-  if (!take('"')) return false;
-  const char* const start = at_;
-  at_ = find_special(at_, end_);
-  if (at_ != end_ && *at_ == '"') {
-    out = {start, at_};
-    ++at_;
-    return true;
-  }
-  return string_with_escapes(start, out);
+bool JsonScanner::fail_expecting(char character) {
+  return fail(std::string("expected '") + character + "'");
 }
 
-bool JsonScanner::string_with_escapes(const char* start, std::string_view& out) {
-  std::string text(start, at_);
+bool JsonScanner::string_with_escapes(std::string_view& out) {
+  std::string text;
   for (;;) {
+    const char* const run = at_;
+    at_ = find_special(at_, end_);
+    text.append(run, at_);
     if (at_ == end_) return fail("the text ends inside a string");
     if (*at_ == '"') break;
     if (*at_ != '\\') return fail("a control character in a string");
     ++at_;
     if (!escape(text)) return false;
-    const char* const run = at_;
-    at_ = find_special(at_, end_);
-    text.append(run, at_);
   }
   ++at_;
   out = decoded_->emplace_back(std::move(text));
@@ -144,33 +110,13 @@ bool JsonScanner::hex4(std::uint32_t& out) {
   return true;
 }
 
-bool JsonScanner::whole_number(std::uint64_t& out) {
-  const char first = peek();
-  if (!is_digit(first)) return fail("expected a whole number");
-  const char* const start = at_;
-  std::uint64_t value = 0;
-  do {
-    const auto digit = static_cast<std::uint64_t>(*at_ - '0');
-    if (__builtin_mul_overflow(value, std::uint64_t{10}, &value) || __builtin_add_overflow(value, digit, &value)) {
-      return fail("a number past 2^64");
-    }
-    ++at_;
-  } while (at_ != end_ && is_digit(*at_));
-  if (first == '0' && at_ - start > 1) return fail("a number with a leading zero");
-  if (at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E')) return fail("expected a whole number");
-  out = value;
-  return true;
-}
-
 bool JsonScanner::null() {
   peek();
   return literal("null");
 }
 
 bool JsonScanner::literal(std::string_view word) {
-  if (!std::string_view(at_, end_).starts_with(word)) return fail("expected a value");
-  at_ += word.size();
-  return true;
+  return skip(word) || fail("expected a value");
 }
 
 bool JsonScanner::skip_number() {
@@ -201,15 +147,20 @@ bool JsonScanner::skip_number() {
   }
   if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
     ++at_;
-    const bool negative = at_ != end_ && *at_ == '-';
-    if (at_ != end_ && (*at_ == '-' || *at_ == '+')) ++at_;
-    if (at_ == end_ || !is_digit(*at_)) return fail("expected a digit");
-    constexpr std::int64_t kFar = 1'000'000'000'000;
-    std::int64_t power = 0;
-    for (; at_ != end_ && is_digit(*at_); ++at_) power = std::min(power * 10 + (*at_ - '0'), kFar);
-    exponent += negative ? -power : power;
+    if (!take_exponent(exponent)) return false;
   }
   return !out_of_range(digits, exponent) || fail("a number past the range of a double");
+}
+
+bool JsonScanner::take_exponent(std::int64_t& exponent) {
+  constexpr std::int64_t kFar = 1'000'000'000'000;
+  const bool negative = at_ != end_ && *at_ == '-';
+  if (at_ != end_ && (*at_ == '-' || *at_ == '+')) ++at_;
+  if (at_ == end_ || !is_digit(*at_)) return fail("expected a digit");
+  std::int64_t power = 0;
+  for (; at_ != end_ && is_digit(*at_); ++at_) power = std::min(power * 10 + (*at_ - '0'), kFar);
+  exponent += negative ? -power : power;
+  return true;
 }
 
 bool JsonScanner::skip_value(int depth) {

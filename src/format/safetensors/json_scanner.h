@@ -1,6 +1,8 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -19,10 +21,15 @@ class JsonScanner {
   JsonScanner(std::string_view text, std::deque<std::string>& decoded)
       : begin_(text.data()), at_(text.data()), end_(text.data() + text.size()), decoded_(&decoded) {}
 
+  // A place to come back to.
+  const char* position() const { return at_; }
+  void rewind(const char* position) { at_ = position; }
+
   // The next character that is not white space, NUL at the end of the text.
   char peek();
 
   bool take(char expected);
+  bool skip(std::string_view exactly);  // takes these characters if they come next, white space and all; false is no failure
   bool string(std::string_view& out);
   bool whole_number(std::uint64_t& out);
   bool null();
@@ -36,16 +43,22 @@ class JsonScanner {
   template <class Element>
   bool array(Element&& element);
 
-  bool fail(std::string message);  // always false; keeps the first message and the position
+  [[gnu::cold]] bool fail(std::string message);  // always false; keeps the first message and the position
+  bool failed() const { return failed_at_ != nullptr; }
   const std::string& failure() const { return failure_; }
   std::size_t failed_at() const { return static_cast<std::size_t>(failed_at_ - begin_); }
 
  private:
-  bool string_with_escapes(const char* start, std::string_view& out);
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+  static const char* find_special(const char* at, const char* end);
+
+  [[gnu::cold]] bool fail_expecting(char character);
+  bool string_with_escapes(std::string_view& out);
   bool escape(std::string& out);
   bool hex4(std::uint32_t& out);
   bool literal(std::string_view word);
   bool skip_number();
+  bool take_exponent(std::int64_t& exponent);  // adds what follows an `e`
 
   const char* begin_;
   const char* at_;
@@ -56,13 +69,65 @@ class JsonScanner {
 };
 
 inline char JsonScanner::peek() {
+  if (at_ != end_ && *at_ > ' ') [[likely]]
+    return *at_;
   while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\t' || *at_ == '\r')) ++at_;
   return at_ == end_ ? '\0' : *at_;
 }
 
 inline bool JsonScanner::take(char expected) {
-  if (peek() != expected) return fail(std::string("expected '") + expected + "'");
+  if (peek() != expected) return fail_expecting(expected);
   ++at_;
+  return true;
+}
+
+inline bool JsonScanner::skip(std::string_view exactly) {
+  if (!std::string_view(at_, end_).starts_with(exactly)) return false;
+  at_ += exactly.size();
+  return true;
+}
+
+// The first byte in [at, end) that ends or complicates a string: a quote, a backslash or a control character.
+inline const char* JsonScanner::find_special(const char* at, const char* end) {
+  static_assert(std::endian::native == std::endian::little, "eight bytes at a time, lowest first");
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  constexpr std::uint64_t kHighs = 0x8080808080808080;
+  for (; end - at >= 8; at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, sizeof(word));
+    const std::uint64_t quote = word ^ (kOnes * '"');
+    const std::uint64_t slash = word ^ (kOnes * '\\');
+    // The lowest bit set is exact; a borrow can only set bits above it.
+    const std::uint64_t hits =
+        (((word - kOnes * 0x20) & ~word) | ((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash)) & kHighs;
+    if (hits != 0) return at + std::countr_zero(hits) / 8;
+  }
+  while (at != end && *at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
+  return at;
+}
+
+inline bool JsonScanner::string(std::string_view& out) {
+  if (!take('"')) return false;
+  const char* const stop = find_special(at_, end_);
+  if (stop == end_ || *stop != '"') return string_with_escapes(out);
+  out = {at_, stop};
+  at_ = stop + 1;
+  return true;
+}
+
+inline bool JsonScanner::whole_number(std::uint64_t& out) {
+  const char first = peek();
+  if (!is_digit(first)) return fail("expected a whole number");
+  std::uint64_t value = 0;
+  const char* stop = at_;
+  for (; stop != end_ && is_digit(*stop); ++stop) value = value * 10 + static_cast<std::uint64_t>(*stop - '0');
+  const std::string_view digits(at_, stop);
+  at_ = stop;
+  constexpr std::string_view kMost = "18446744073709551615";
+  if (digits.size() >= kMost.size() && (digits.size() > kMost.size() || digits > kMost)) return fail("a number past 2^64");
+  if (first == '0' && digits.size() > 1) return fail("a number with a leading zero");
+  if (at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E')) return fail("expected a whole number");
+  out = value;
   return true;
 }
 

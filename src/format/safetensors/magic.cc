@@ -1,5 +1,6 @@
 #include "format/safetensors/magic.h"
 
+#include <algorithm>
 #include <array>
 
 namespace ballast::safetensors {
@@ -28,12 +29,19 @@ constexpr std::array kMagics{
     Magic{.bytes = "{"sv, .guess = "; this looks like JSON"},
 };
 
+// One byte alone may as well be the low end of a header's length: what follows must be text too.
+bool is_text(std::string_view front) {
+  constexpr std::size_t kLengthBytes = 8;
+  return std::ranges::all_of(front.substr(0, kLengthBytes),
+                             [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c <= '~'); });
+}
+
 }  // namespace
 
 std::string_view guess_format(std::span<const std::byte> front) {
   const std::string_view text(reinterpret_cast<const char*>(front.data()), front.size());
   for (const Magic& magic : kMagics) {
-    if (text.starts_with(magic.bytes)) return magic.guess;
+    if (text.starts_with(magic.bytes) && (magic.bytes.size() > 1 || is_text(text))) return magic.guess;
   }
   return {};
 }

@@ -1,0 +1,28 @@
+// inspect_model PATH: lists the tensors of a model, counts its parameters, and looks at the values of its final norm.
+
+#include <cstdint>
+#include <iostream>
+
+#include <ballast/model.h>
+
+int main(int argc, char** argv) {
+  const auto model = ballast::Model::open(argc > 1 ? argv[1] : ".");
+  if (!model) {
+    std::cerr << model.error().message << '\n';
+    return 1;
+  }
+  for (const ballast::TensorInfo& tensor : model->tensors()) {
+    std::cout << tensor.name << ' ' << ballast::name(tensor.dtype);
+    for (const std::uint64_t dim : tensor.shape) std::cout << ' ' << dim;
+    std::cout << '\n';
+  }
+  std::cout << model->parameter_count() << " parameters\n";
+
+  const auto norm = model->view("model.norm.weight");  // no copy: the bytes lie in the mapped file
+  const auto values = norm ? norm->as<float>() : std::unexpected(norm.error());
+  if (!values) {
+    std::cerr << values.error().message << '\n';
+    return 1;
+  }
+  std::cout << "the norm begins with " << values->front() << '\n';
+}

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace ballast {
+
+// Uninitialized memory, 64-byte aligned. Large pieces ask for huge pages: to fill fresh memory costs mostly page faults.
+std::byte* allocate_bytes(std::size_t size);
+void free_bytes(std::byte* bytes);
+
+struct FreeBytes {
+  void operator()(std::byte* bytes) const { free_bytes(bytes); }
+};
+using Bytes = std::unique_ptr<std::byte[], FreeBytes>;
+
+template <class T>
+struct BytesAllocator {
+  using value_type = T;
+
+  BytesAllocator() = default;
+  template <class U>
+  BytesAllocator(const BytesAllocator<U>&) {}
+
+  T* allocate(std::size_t count) { return reinterpret_cast<T*>(allocate_bytes(count * sizeof(T))); }
+  void deallocate(T* values, std::size_t) { free_bytes(reinterpret_cast<std::byte*>(values)); }
+  bool operator==(const BytesAllocator&) const = default;
+};
+
+// For tables with an entry per tensor.
+template <class T>
+using LargeVector = std::vector<T, BytesAllocator<T>>;
+
+}  // namespace ballast

@@ -1,0 +1,59 @@
+#include "base/name_index.h"
+
+#include <deque>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace ballast {
+namespace {
+
+TEST(NameIndex, DefaultAndEmptyOnesFindNothing) {
+  EXPECT_EQ(NameIndex().find({}, "a"), std::nullopt);
+  EXPECT_EQ(NameIndex(0).find({}, "a"), std::nullopt);
+}
+
+TEST(NameIndex, FindsWhatWasInserted) {
+  std::deque<std::string> names;
+  std::vector<TensorInfo> table;
+  for (int i = 0; i < 10'000; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
+  NameIndex index(table.size());
+  for (std::uint32_t i = 0; i < table.size(); ++i) EXPECT_EQ(index.insert(table, i), std::nullopt);
+  for (std::uint32_t i = 0; i < table.size(); ++i) EXPECT_EQ(index.find(table, table[i].name), i);
+  EXPECT_EQ(index.find(table, "layers.10000.weight"), std::nullopt);
+  EXPECT_EQ(index.find(table, ""), std::nullopt);
+}
+
+TEST(NameIndex, InsertsATableAtOnce) {
+  std::deque<std::string> names;
+  std::vector<TensorInfo> table;
+  for (int i = 0; i < 1'000; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
+  NameIndex index(table.size());
+  EXPECT_EQ(index.insert_all(table), std::nullopt);
+  for (std::uint32_t i = 0; i < table.size(); ++i) EXPECT_EQ(index.find(table, table[i].name), i);
+}
+
+TEST(NameIndex, TableWithANameTwiceIsToldBothPlaces) {
+  for (const std::uint32_t second : {1U, 15U, 16U, 17U, 99U}) {
+    std::deque<std::string> names;
+    std::vector<TensorInfo> table;
+    for (int i = 0; i < 100; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
+    table[second].name = table[0].name;
+    NameIndex index(table.size());
+    EXPECT_EQ(index.insert_all(table), (std::pair<std::uint32_t, std::uint32_t>(0, second)));
+  }
+}
+
+TEST(NameIndex, SecondOwnerOfANameIsToldTheFirst) {
+  const std::vector<TensorInfo> table{{.name = "a"}, {.name = ""}, {.name = "a"}, {.name = ""}};
+  NameIndex index(table.size());
+  EXPECT_EQ(index.insert(table, 0), std::nullopt);
+  EXPECT_EQ(index.insert(table, 1), std::nullopt);
+  EXPECT_EQ(index.insert(table, 2), 0);
+  EXPECT_EQ(index.insert(table, 3), 1);
+  EXPECT_EQ(index.find(table, "a"), 0);
+}
+
+}  // namespace
+}  // namespace ballast

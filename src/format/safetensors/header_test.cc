@@ -1,0 +1,327 @@
+#include "format/safetensors/header.h"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/files.h"
+
+namespace ballast::safetensors {
+namespace {
+
+using test::as_bytes;
+using test::fails;
+using test::safetensors;
+using test::safetensors_claiming;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+Result<Header> parse(std::string_view file, const HeaderOptions& options = {}) {
+  return parse_header(as_bytes(file), file.size(), options);
+}
+
+TEST(SafetensorsHeader, EmptyObjectPaddedWithSpacesHasNoTensors) {
+  const std::string file("\x08\0\0\0\0\0\0\0{}      ", 16);
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->data_start, 16);
+  EXPECT_THAT(header->tensors, IsEmpty());
+  EXPECT_THAT(header->metadata, IsEmpty());
+}
+
+TEST(SafetensorsHeader, MetadataAloneIsRead) {
+  const std::string file = safetensors(R"({"__metadata__":{"format":"pt","b":""}})");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_THAT(header->metadata, ElementsAre(Pair("b", ""), Pair("format", "pt")));
+  EXPECT_THAT(header->tensors, IsEmpty());
+}
+
+TEST(SafetensorsHeader, MetadataMayBeNull) {
+  const std::string file = safetensors(R"({"__metadata__": null})");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_THAT(header->metadata, IsEmpty());
+}
+
+TEST(SafetensorsHeader, UnpaddedHeaderIsRead) {
+  const std::string file = safetensors(R"({"t":{"dtype":"F32","shape":[1,2,3],"data_offsets":[0,24]}})", std::string(24, '\0'));
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->data_start, 8 + 59);
+  ASSERT_EQ(header->tensors.size(), 1);
+  const TensorInfo& tensor = header->tensors[0];
+  EXPECT_EQ(tensor.name, "t");
+  EXPECT_EQ(tensor.dtype, DType::kF32);
+  EXPECT_THAT(tensor.shape, ElementsAre(1, 2, 3));
+  EXPECT_EQ(tensor.begin, 0);
+  EXPECT_EQ(tensor.end, 24);
+  EXPECT_EQ(tensor.file, 0);
+  EXPECT_EQ(tensor.elements(), 6);
+  EXPECT_EQ(header->index.find(header->tensors, "t"), 0);
+}
+
+TEST(SafetensorsHeader, PaddedHeaderIsRead) {
+  const std::string file =
+      safetensors(R"({"t":{"dtype":"F32","shape":[1,2,3],"data_offsets":[0,24]}}     )", std::string(24, '\0'));
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->data_start, 72);
+  EXPECT_EQ(header->tensors[0].bytes(), 24);
+}
+
+TEST(SafetensorsHeader, TwoF4ValuesShareAByte) {
+  const std::string file = safetensors(R"({"t":{"dtype":"F4","shape":[1,2],"data_offsets":[0,1]}})", "\x21");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].dtype, DType::kF4);
+  EXPECT_EQ(header->tensors[0].elements(), 2);
+  EXPECT_EQ(header->tensors[0].bytes(), 1);
+}
+
+TEST(SafetensorsHeader, ThreeF4ValuesAreMisaligned) {
+  const std::string file = safetensors(R"({"t":{"dtype":"F4","shape":[1,3],"data_offsets":[0,2]}})", "\x21\x03");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': 3 values of F4 are 12 bits, not a whole number of bytes"));
+}
+
+TEST(SafetensorsHeader, FourF6ValuesTakeThreeBytes) {
+  const std::string file = safetensors(R"({"t":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[0,3]}})", "abc");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].dtype, DType::kF6E3M2);
+}
+
+TEST(SafetensorsHeader, ScalarHasRankZeroAndOneElement) {
+  const std::string file = safetensors(R"({"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})", std::string(8, '\0'));
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_THAT(header->tensors[0].shape, IsEmpty());
+  EXPECT_EQ(header->tensors[0].elements(), 1);
+}
+
+TEST(SafetensorsHeader, EmptyTensorTakesNoBytes) {
+  const std::string file = safetensors(R"({"e":{"dtype":"F32","shape":[2,0],"data_offsets":[0,0]}})");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_THAT(header->tensors[0].shape, ElementsAre(2, 0));
+  EXPECT_EQ(header->tensors[0].elements(), 0);
+}
+
+TEST(SafetensorsHeader, EmptyTensorOffTheRunningOffsetIsCorrupt) {
+  const std::string file = safetensors(
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"F32","shape":[0],"data_offsets":[1,1]}})", "ab");
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "tensor 'e': data begins at byte 1, expected 2 (overlaps the tensor before it)"));
+}
+
+TEST(SafetensorsHeader, TensorsAreOrderedByPosition) {
+  const std::string file = safetensors(
+      R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "abc");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].name, "a");
+  EXPECT_THAT(header->tensors[0].shape, ElementsAre(1));
+  EXPECT_EQ(header->tensors[1].name, "b");
+  EXPECT_THAT(header->tensors[1].shape, ElementsAre(2));
+  EXPECT_EQ(header->index.find(header->tensors, "b"), 1);
+}
+
+TEST(SafetensorsHeader, TenTensorsInOnePlaceOverlap) {
+  std::string entries;
+  for (int i = 0; i < 10; ++i) {
+    entries += fmt::format(R"({}"t{}":{{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", i == 0 ? "" : ",", i);
+  }
+  const std::string file = safetensors("{" + entries + "}", std::string(16, '\0'));
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the tensor before it)"));
+}
+
+TEST(SafetensorsHeader, HundredThousandOverlappingNamesAreRejectedInLinearTime) {
+  std::string entries;
+  for (int i = 0; i < 100'000; ++i) {
+    entries += fmt::format(R"({}"t{}":{{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", i == 0 ? "" : ",", i);
+  }
+  const std::string file = safetensors("{" + entries + "}", std::string(16, '\0'));
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the tensor before it)"));
+}
+
+TEST(SafetensorsHeader, HoleBetweenTensorsIsCorrupt) {
+  const std::string file = safetensors(
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", "abc");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data begins at byte 2, expected 1 (leaves a hole)"));
+}
+
+TEST(SafetensorsHeader, HoleBeforeTheFirstTensorIsCorrupt) {
+  const std::string file = safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "ab");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'a': data begins at byte 1, expected 0 (leaves a hole)"));
+}
+
+TEST(SafetensorsHeader, EndBeforeBeginIsCorrupt) {
+  const std::string file = safetensors(
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[1],"data_offsets":[4,3]}})", "abcd");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data ends at byte 3, before it begins at 4"));
+}
+
+TEST(SafetensorsHeader, TrailingBytesAreCorrupt) {
+  const std::string file =
+      safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})", std::string(16 + 34, '\0'));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensors cover 16 bytes of data, the file has 50 (34 trailing)"));
+}
+
+TEST(SafetensorsHeader, MissingBytesAreTruncation) {
+  const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})", std::string(14, '\0'));
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "file is truncated: tensors need 16 bytes of data, the file has 14 (2 missing)"));
+}
+
+TEST(SafetensorsHeader, DataThatEndsWithTheFileIsExact) {
+  const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})", std::string(16, '\0'));
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->data_start + header->tensors[0].end, file.size());
+}
+
+TEST(SafetensorsHeader, HeaderThatEndsWithTheFileIsExact) {
+  EXPECT_EQ(read_data_start(as_bytes(safetensors_claiming(2, "")), 10), 10);
+  EXPECT_TRUE(fails(read_data_start(as_bytes(safetensors_claiming(3, "")), 10), Errc::kCorrupt,
+                    "header of 3 bytes ends past the file (10 bytes)"));
+}
+
+TEST(SafetensorsHeader, AbsurdLengthExceedsTheLimit) {
+  const std::string file("\x3c\0\0\0\0\xff\xff\xff", 8);
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "header of 18446742974197923900 bytes exceeds the limit of 100000000 bytes"));
+}
+
+TEST(SafetensorsHeader, EmptyInputIsTooSmall) {
+  EXPECT_TRUE(fails(parse(""), Errc::kCorrupt, "file of 0 bytes is too small for a SafeTensors header (8 bytes at least)"));
+}
+
+TEST(SafetensorsHeader, SevenBytesAreTooSmall) {
+  EXPECT_TRUE(fails(parse(std::string_view("\1\0\0\0\0\0\0", 7)), Errc::kCorrupt,
+                    "file of 7 bytes is too small for a SafeTensors header (8 bytes at least)"));
+}
+
+TEST(SafetensorsHeader, EightBytesThatPromiseSixtyEndTooSoon) {
+  EXPECT_TRUE(fails(parse(safetensors_claiming(60, "")), Errc::kCorrupt, "header of 60 bytes ends past the file (8 bytes)"));
+}
+
+TEST(SafetensorsHeader, LengthPastEndOfFileIsCorrupt) {
+  EXPECT_TRUE(
+      fails(parse(safetensors_claiming(1000, "{}")), Errc::kCorrupt, "header of 1000 bytes ends past the file (10 bytes)"));
+}
+
+TEST(SafetensorsHeader, LengthThatOverflowsIsCorruptWhateverTheLimit) {
+  const std::string file = safetensors_claiming(std::numeric_limits<std::uint64_t>::max(), "");
+  EXPECT_TRUE(fails(parse(file, {.max_header_bytes = std::numeric_limits<std::uint64_t>::max()}), Errc::kCorrupt,
+                    "header of 18446744073709551615 bytes ends past the file (8 bytes)"));
+}
+
+TEST(SafetensorsHeader, HundredMillionBytesAreAllowed) {
+  const auto start = read_data_start(as_bytes(safetensors_claiming(100'000'000, "")), 200'000'000);
+  ASSERT_TRUE(start) << start.error().message;
+  EXPECT_EQ(*start, 100'000'008);
+}
+
+TEST(SafetensorsHeader, OneByteOverHundredMillionExceedsTheLimit) {
+  EXPECT_TRUE(fails(read_data_start(as_bytes(safetensors_claiming(100'000'001, "")), 200'000'000), Errc::kCorrupt,
+                    "header of 100000001 bytes exceeds the limit of 100000000 bytes"));
+}
+
+TEST(SafetensorsHeader, RaisedLimitAllowsLargerHeaders) {
+  const auto start =
+      read_data_start(as_bytes(safetensors_claiming(100'000'001, "")), 200'000'000, {.max_header_bytes = 100'000'001});
+  ASSERT_TRUE(start) << start.error().message;
+  EXPECT_EQ(*start, 100'000'009);
+}
+
+TEST(SafetensorsHeader, LoweredLimitIsKept) {
+  EXPECT_TRUE(
+      fails(parse(safetensors("{}"), {.max_header_bytes = 1}), Errc::kCorrupt, "header of 2 bytes exceeds the limit of 1 bytes"));
+}
+
+TEST(SafetensorsHeader, FrontThatEndsInsideTheHeaderIsTheCallersMistake) {
+  EXPECT_TRUE(fails(parse_header(as_bytes(safetensors_claiming(100, "{}")), 1000), Errc::kInvalidArgument,
+                    "10 bytes given of a header that ends at 108"));
+}
+
+TEST(SafetensorsHeader, FrontMayEndWhereDataBegins) {
+  const std::string front = safetensors(R"({"t":{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}})");
+  const auto header = parse_header(as_bytes(front), front.size() + 1000);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].bytes(), 1000);
+}
+
+TEST(SafetensorsHeader, InvalidUtf8IsCorrupt) {
+  EXPECT_TRUE(fails(parse(safetensors("\xff")), Errc::kCorrupt, "invalid UTF-8 in header at byte 8 of 9"));
+}
+
+TEST(SafetensorsHeader, InvalidUtf8IsFoundInsideNames) {
+  EXPECT_TRUE(fails(parse(safetensors("{\"na\xc3\xafve \xed\xa0\x80\":null}")), Errc::kCorrupt,
+                    "invalid UTF-8 in header at byte 17 of 27"));
+}
+
+TEST(SafetensorsHeader, ShapeThatNeedsMoreBytesThanItsOffsetsHoldIsCorrupt) {
+  const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,4]}})", "abcd");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': shape [2, 2] of I32 needs 16 bytes, data_offsets [0, 4] hold 4"));
+}
+
+TEST(SafetensorsHeader, ElementCountPast64BitsOverflows) {
+  const std::string file =
+      safetensors(R"({"t":{"dtype":"I32","shape":[2,18446744073709551614],"data_offsets":[0,16]}})", std::string(16, '\0'));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': size of shape [2, 18446744073709551614] of I32 overflows 64 bits"));
+}
+
+TEST(SafetensorsHeader, BitCountPast64BitsOverflows) {
+  const std::string file =
+      safetensors(R"({"t":{"dtype":"I32","shape":[2,9223372036854775807],"data_offsets":[0,16]}})", std::string(16, '\0'));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': size of shape [2, 9223372036854775807] of I32 overflows 64 bits"));
+}
+
+TEST(SafetensorsHeader, OverflowBeforeAZeroDimensionCounts) {
+  const std::string file = safetensors(R"({"t":{"dtype":"U8","shape":[9223372036854775808,4,0],"data_offsets":[0,0]}})");
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "tensor 't': size of shape [9223372036854775808, 4, 0] of U8 overflows 64 bits"));
+}
+
+TEST(SafetensorsHeader, NothingOverflowsAfterAZeroDimension) {
+  const std::string file = safetensors(R"({"t":{"dtype":"U8","shape":[0,9223372036854775808,4],"data_offsets":[0,0]}})");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].elements(), 0);
+}
+
+TEST(SafetensorsHeader, UnknownDtypeIsUnsupportedAndTheKnownOnesAreNamed) {
+  const std::string file = safetensors(R"({"t":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", "abcd");
+  EXPECT_TRUE(fails(parse(file), Errc::kUnsupported,
+                    "tensor 't': unknown dtype 'f32'; there are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, "
+                    "F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64"));
+}
+
+TEST(SafetensorsHeader, NamesAreEscapedInMessages) {
+  const std::string file =
+      safetensors(R"({"\u001b[31m\"'\n\u0000\u202e":{"dtype":"U8","shape":[1],"data_offsets":[0,2]}})", "ab");
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt,
+                    R"(tensor '\x1b[31m\"\'\n\x00\u202e': shape [1] of U8 needs 1 bytes, data_offsets [0, 2] hold 2)"));
+}
+
+TEST(SafetensorsHeader, NamesWithEscapesAreDecoded) {
+  const std::string file = safetensors(R"({"a\u0000\ud83d\ude00\n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->tensors[0].name, std::string_view("a\0\xf0\x9f\x98\x80\n", 7));
+  EXPECT_TRUE(header->index.find(header->tensors, header->tensors[0].name));
+}
+
+TEST(SafetensorsHeader, NamesOutliveAMoveOfTheHeader) {
+  const std::string file = safetensors(R"({"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a");
+  auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  const Header moved = std::move(*header);
+  EXPECT_EQ(moved.tensors[0].name, "a");
+  EXPECT_THAT(moved.tensors[0].shape, ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace ballast::safetensors

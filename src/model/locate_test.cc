@@ -1,0 +1,233 @@
+#include "model/locate.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+using test::TempDir;
+using test::WithoutPrivilege;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+
+std::string index_of(std::string_view shard) {
+  return fmt::format(R"({{"weight_map":{{"t":"{}"}}}})", shard);
+}
+
+// Locates in `dir` and expects exactly these files, given without the directory.
+void expect_files(const TempDir& dir, std::vector<std::string> files) {
+  for (std::string& file : files) file = dir.path(file);
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_EQ(location->files, files);
+}
+
+TEST(Locate, AnyOtherPathIsAFile) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  const auto location = locate(dir.path("x.bin"));
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("x.bin")));
+  EXPECT_EQ(location->config_path, "");
+  EXPECT_EQ(location->index_path, "");
+}
+
+TEST(Locate, IndexGivenByPathNamesItsShardsOnce) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  const std::string path =
+      dir.write("x.index.json", R"({"weight_map":{"c":"b.safetensors","b":"sub/a.safetensors","a":"b.safetensors"}})");
+  const auto location = locate(path);
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("b.safetensors"), dir.path("sub/a.safetensors")));
+  EXPECT_EQ(location->index_path, path);
+  EXPECT_EQ(location->config_path, dir.path("config.json"));
+  ASSERT_TRUE(location->index);
+  EXPECT_EQ(location->index->entries.size(), 3);
+}
+
+TEST(Locate, MissingIndexIsNotFound) {
+  const TempDir dir;
+  EXPECT_TRUE(fails(locate(dir.path("a.index.json")), Errc::kNotFound,
+                    dir.path("a.index.json") + ": cannot open: No such file or directory"));
+}
+
+TEST(Locate, BrokenIndexIsNamedOnce) {
+  const TempDir dir;
+  dir.write(kIndex, "{}");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt, dir.path(kIndex) + ": no object 'weight_map'"));
+  EXPECT_TRUE(fails(locate(dir.path(kIndex)), Errc::kCorrupt, dir.path(kIndex) + ": no object 'weight_map'"));
+}
+
+TEST(Locate, IndexWinsOverEverythingWithAWarning) {
+  const TempDir dir;
+  dir.write(kIndex, index_of("s.safetensors"));
+  for (const char* file : {"model.safetensors", "weights.safetensors", "weights.mlx", "model-00001-of-00001.safetensors"}) {
+    dir.write(file, "");
+  }
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("s.safetensors")));
+  EXPECT_EQ(location->index_path, dir.path(kIndex));
+  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored: model.safetensors.index.json wins",
+                                              "weights.safetensors is ignored: model.safetensors.index.json wins"));
+}
+
+TEST(Locate, FileThatTheIndexNamesIsNotStray) {
+  const TempDir dir;
+  dir.write(kIndex, index_of("model.safetensors"));
+  dir.write("model.safetensors", "");
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->warnings, IsEmpty());
+}
+
+TEST(Locate, IndexOfAnotherNameIsFoundWhenItIsTheOnlyOne) {
+  const TempDir dir;
+  dir.write("diffusion_pytorch_model.safetensors.index.json", index_of("s.safetensors"));
+  expect_files(dir, {"s.safetensors"});
+}
+
+TEST(Locate, UsualIndexWinsOverAnother) {
+  const TempDir dir;
+  dir.write("a.safetensors.index.json", index_of("a.safetensors"));
+  dir.write(kIndex, index_of("m.safetensors"));
+  expect_files(dir, {"m.safetensors"});
+}
+
+TEST(Locate, TwoUnusualIndexesAreAQuestionToTheCaller) {
+  const TempDir dir;
+  dir.write("a.safetensors.index.json", index_of("a.safetensors"));
+  dir.write("b.safetensors.index.json", index_of("b.safetensors"));
+  EXPECT_TRUE(
+      fails(locate(dir.path()), Errc::kInvalidArgument,
+            dir.path() + ": two indexes, 'a.safetensors.index.json' and 'b.safetensors.index.json': name the one to open"));
+}
+
+TEST(Locate, ShardsWithoutAnIndexWinOverASingleFile) {
+  const TempDir dir;
+  for (const char* file : {"m-00002-of-00002.safetensors", "m-00001-of-00002.safetensors", "model.safetensors"}) {
+    dir.write(file, "");
+  }
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("m-00001-of-00002.safetensors"), dir.path("m-00002-of-00002.safetensors")));
+  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored: the set of shards wins"));
+}
+
+TEST(Locate, MissingShardOfASetIsNamed) {
+  const TempDir dir;
+  dir.write("m-00001-of-00003.safetensors", "");
+  dir.write("m-00003-of-00003.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
+                    dir.path() + ": shard 'm-00002-of-00003.safetensors' is missing: 2 of 3 are there"));
+}
+
+TEST(Locate, TwoSetsOfShardsAreAContradiction) {
+  const TempDir dir;
+  dir.write("a-00001-of-00001.safetensors", "");
+  dir.write("b-00001-of-00001.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
+                    dir.path() + ": two sets of shards and no index: 'a-00001-of-00001.safetensors' and "
+                                 "'b-00001-of-00001.safetensors'"));
+}
+
+TEST(Locate, NamesThatOnlyResembleShardsAreNone) {
+  for (const char* file : {"m-00000-of-00002.safetensors", "m-00003-of-00002.safetensors", "m-00001-of-00000.safetensors",
+                           "m-0001-of-00002.safetensors", "m-0000a-of-00002.safetensors", "m_00001-of-00002.safetensors",
+                           "m-00001-in-00002.safetensors", "-00001-of-00002.safetensors"}) {
+    const TempDir dir;
+    dir.write(file, "");
+    dir.write("model.safetensors", "");
+    expect_files(dir, {"model.safetensors"});
+  }
+}
+
+TEST(Locate, ModelFileGoesBeforeWeightsFile) {
+  const TempDir dir;
+  dir.write("weights.safetensors", "");
+  dir.write("weights.mlx", "");
+  dir.write("other.safetensors", "");
+  expect_files(dir, {"weights.safetensors"});
+  dir.write("model.safetensors", "");
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
+  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
+}
+
+TEST(Locate, MlxWeightsAreRecognizedBeforeFilesOfOtherNames) {
+  const TempDir dir;
+  dir.write("weights.mlx", "{}");
+  dir.write("other.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kUnsupported, dir.path() + ": weights.mlx is MLX JSON, which cannot be read yet"));
+}
+
+TEST(Locate, FilesOfOtherNamesComeLast) {
+  const TempDir dir;
+  dir.write("b.safetensors", "");
+  dir.write("a.safetensors", "");
+  dir.write("readme.md", "");
+  expect_files(dir, {"a.safetensors", "b.safetensors"});
+}
+
+TEST(Locate, DirectoryWithoutWeightsNamesAllThatItLookedFor) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kNotFound,
+                    dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
+                                 "weights.mlx is there"));
+}
+
+TEST(Locate, DirectoryIsNamedWhateverItsName) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path("no"));
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const auto location = locate("no");
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(
+      fails(location, Errc::kNotFound,
+            "no: no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is "
+            "there"));
+}
+
+TEST(Locate, PathsAreEscapedInMessages) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path("\x1b[2J"));
+  dir.write("\x1b[2J/a\n-00001-of-00002.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path("\x1b[2J")), Errc::kCorrupt,
+                    dir.path(R"(\x1b[2J)") + R"(: shard 'a\n-00002-of-00002.safetensors' is missing: 1 of 2 are there)"));
+}
+
+TEST(Locate, UnreadableDirectoryIsAnIoError) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path("d"));
+  std::filesystem::permissions(dir.path("d"), std::filesystem::perms::none);
+  const WithoutPrivilege unprivileged;
+  if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
+  EXPECT_TRUE(fails(locate(dir.path("d")), Errc::kIo, dir.path("d") + ": cannot list the directory: Permission denied"));
+}
+
+TEST(ReadText, ReadsAWholeFile) {
+  const TempDir dir;
+  EXPECT_EQ(read_text(dir.write("f", "a\nb")), "a\nb");
+  EXPECT_EQ(read_text(dir.write("g", "")), "");
+}
+
+TEST(ReadText, HugeFilesAreRefused) {
+  const TempDir dir;
+  const std::string path = dir.write("f", "");
+  std::filesystem::resize_file(path, 100'000'001);
+  EXPECT_TRUE(fails(read_text(path), Errc::kCorrupt, "file of 100000001 bytes exceeds the limit of 100000000 bytes"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,197 @@
+#include <filesystem>
+
+#include <gmock/gmock.h>
+
+#include <ballast/model.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+using test::safetensors;
+using test::safetensors_of;
+using test::TempDir;
+using test::to_text;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr std::string_view kFirst = "model-00001-of-00002.safetensors";
+constexpr std::string_view kSecond = "model-00002-of-00002.safetensors";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+
+std::string index_of(std::initializer_list<std::pair<std::string_view, std::string_view>> entries) {
+  std::string map;
+  for (const auto& [tensor, shard] : entries) map += fmt::format(R"({}"{}":"{}")", map.empty() ? "" : ",", tensor, shard);
+  return fmt::format(R"({{"metadata":{{"total_size":3}},"weight_map":{{{}}}}})", map);
+}
+
+// Two shards, of 'a' and 'b', and of 'c', with their index.
+void write_sharded(const TempDir& dir) {
+  dir.write(kFirst, safetensors(R"({"__metadata__":{"format":"pt","n":"1"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                                "AB"));
+  dir.write(kSecond,
+            safetensors(R"({"__metadata__":{"extra":"x","n":"2"},"c":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "C"));
+  dir.write(kIndex, index_of({{"a", kFirst}, {"b", kFirst}, {"c", kSecond}}));
+}
+
+TEST(ModelDirectory, ShardsAreOneTable) {
+  const TempDir dir;
+  write_sharded(dir);
+  for (const std::string& path : {dir.path(), dir.path(kIndex)}) {
+    const auto model = Model::open(path);
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ(model->path(), path);
+    EXPECT_THAT(model->warnings(), IsEmpty());
+    ASSERT_EQ(model->files().size(), 2);
+    EXPECT_EQ(model->files()[0].path, dir.path(kFirst));
+    EXPECT_EQ(model->files()[1].path, dir.path(kSecond));
+    EXPECT_EQ(model->file_size(), model->files()[0].size + model->files()[1].size);
+    ASSERT_EQ(model->tensors().size(), 3);
+    EXPECT_EQ(model->parameter_count(), 3);
+    EXPECT_EQ(model->data_bytes(), 3);
+    EXPECT_EQ(model->find("b")->file, 0);
+    EXPECT_EQ(model->find("c")->file, 1);
+    EXPECT_EQ(to_text(model->view("b")->bytes), "B");
+    EXPECT_EQ(to_text(model->read("c")->bytes()), "C");
+  }
+}
+
+TEST(ModelDirectory, MetadataIsJoinedTheFirstFileFirst) {
+  const TempDir dir;
+  write_sharded(dir);
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(model->metadata(), ElementsAre(Pair("extra", "x"), Pair("format", "pt"), Pair("n", "1")));
+  EXPECT_THAT(model->files()[1].metadata, ElementsAre(Pair("extra", "x"), Pair("n", "2")));
+}
+
+TEST(ModelDirectory, ShardsWithoutAnIndexAreFound) {
+  const TempDir dir;
+  write_sharded(dir);
+  std::filesystem::remove(dir.path(kIndex));
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->tensors().size(), 3);
+}
+
+TEST(ModelDirectory, StraySingleFileDoesNotMaskShards) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write("model.safetensors", safetensors_of({"stray"}));
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_FALSE(model->has("stray"));
+  EXPECT_THAT(model->warnings(), ElementsAre("model.safetensors is ignored: model.safetensors.index.json wins"));
+}
+
+TEST(ModelDirectory, MissingShardIsNamed) {
+  const TempDir dir;
+  write_sharded(dir);
+  std::filesystem::remove(dir.path(kSecond));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kNotFound, dir.path(kSecond) + ": cannot open: No such file or directory"));
+}
+
+TEST(ModelDirectory, TensorThatItsShardLacksIsNamed) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write(kIndex, index_of({{"a", kFirst}, {"ghost", kSecond}}));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt,
+                    fmt::format("{}: tensor 'ghost' should be in {}, but it is in no shard", dir.path(kIndex), kSecond)));
+}
+
+TEST(ModelDirectory, TensorInTwoShardsIsNamed) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write(kSecond, safetensors_of({"c", "a"}));
+  EXPECT_TRUE(
+      fails(Model::open(dir.path()), Errc::kCorrupt, fmt::format("{}: tensor 'a' is also in {}", dir.path(kSecond), kFirst)));
+}
+
+TEST(ModelDirectory, ShardsOutsideTheFolderAreNotOpened) {
+  const TempDir dir;
+  const std::string outside = dir.write("secret.safetensors", safetensors_of({"a"}));
+  dir.write(fmt::format("m/{}", kIndex), index_of({{"a", "../secret.safetensors"}}));
+  EXPECT_TRUE(fails(Model::open(dir.path("m")), Errc::kCorrupt,
+                    dir.path(fmt::format("m/{}", kIndex)) +
+                        ": shard name '../secret.safetensors' of tensor 'a' leads out of the model's folder"));
+  dir.write(fmt::format("m/{}", kIndex), index_of({{"a", outside}}));
+  EXPECT_TRUE(fails(Model::open(dir.path("m")), Errc::kCorrupt,
+                    fmt::format("{}: shard name '{}' of tensor 'a' leads out of the model's folder",
+                                dir.path(fmt::format("m/{}", kIndex)), outside)));
+}
+
+TEST(ModelDirectory, OdditiesOfTheIndexAreWarnings) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write(kSecond, safetensors_of({"c", "d"}));
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(model->warnings(), ElementsAre(fmt::format("{}: tensor 'd' of {} is not listed", dir.path(kIndex), kSecond),
+                                             dir.path(kIndex) + ": total_size is 3, the shards hold 4 bytes"));
+}
+
+TEST(ModelDirectory, BrokenShardIsNamed) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write(kSecond, "tiny");
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt,
+                    dir.path(kSecond) + ": file of 4 bytes is too small for a SafeTensors header (8 bytes at least)"));
+}
+
+TEST(ModelDirectory, ConfigIsReadBesideTheWeights) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_of({"a"}));
+  dir.write("config.json", R"({"model_type": "llama", "hidden_size": 8})");
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  ASSERT_TRUE(model->config());
+  EXPECT_EQ(model->config()->hidden_size, 8);
+}
+
+TEST(ModelDirectory, BrokenConfigIsAnError) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_of({"a"}));
+  dir.write("config.json", "[]");
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt, dir.path("config.json") + ": the root is not an object"));
+  std::filesystem::remove(dir.path("config.json"));
+  std::filesystem::create_directory(dir.path("config.json"));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kUnsupported, dir.path("config.json") + ": is not a regular file"));
+}
+
+TEST(LoadPretrained, OpensADirectoryWithAConfig) {
+  const TempDir dir;
+  write_sharded(dir);
+  dir.write("config.json", "{}");
+  const auto model = load_pretrained(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->tensors().size(), 3);
+  EXPECT_TRUE(model->config());
+}
+
+TEST(LoadPretrained, ConfigIsNeeded) {
+  const TempDir dir;
+  write_sharded(dir);
+  EXPECT_TRUE(fails(load_pretrained(dir.path()), Errc::kNotFound, dir.path() + ": no config.json"));
+}
+
+TEST(LoadPretrained, DirectoryIsNeeded) {
+  const TempDir dir;
+  EXPECT_TRUE(fails(load_pretrained(dir.path("x\n")), Errc::kNotFound, dir.path("x\\n") + ": no such directory"));
+  const std::string file = dir.write("model.safetensors", safetensors_of({"a"}));
+  EXPECT_TRUE(fails(load_pretrained(file), Errc::kNotFound, file + ": no such directory"));
+}
+
+TEST(LoadPretrained, AllWeightsItLooksForAreNamed) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  EXPECT_TRUE(fails(load_pretrained(dir.path()), Errc::kNotFound,
+                    dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
+                                 "weights.mlx is there"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,150 @@
+#include <filesystem>
+
+#include <sys/stat.h>
+
+#include "source/source.h"
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+using test::TempDir;
+using test::to_text;
+using test::WithoutPrivilege;
+
+Result<std::string> read(const Source& source, std::uint64_t offset, std::size_t length) {
+  std::string out(length, '\0');
+  if (auto done = source.read_at(offset, std::as_writable_bytes(std::span(out))); !done) return std::unexpected(done.error());
+  return out;
+}
+
+TEST(FileSource, ReadsAndMapsTheSameBytes) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", "0123456789"), Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ((*source)->size(), 10);
+  EXPECT_EQ(read(**source, 0, 10), "0123456789");
+  EXPECT_EQ(read(**source, 3, 4), "3456");
+  EXPECT_EQ(read(**source, 10, 0), "");
+  const auto map = (*source)->map();
+  ASSERT_TRUE(map) << map.error().message;
+  EXPECT_EQ(to_text(*map), "0123456789");
+  EXPECT_EQ((*source)->map()->data(), map->data());
+}
+
+TEST(FileSource, EmptyFileMapsToNothing) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", ""), Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ((*source)->size(), 0);
+  const auto map = (*source)->map();
+  ASSERT_TRUE(map) << map.error().message;
+  EXPECT_TRUE(map->empty());
+}
+
+TEST(FileSource, ReadsPastTheEndAreRefused) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", "0123456789"), Access::kAuto);
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_TRUE(fails(read(**source, 8, 3), Errc::kIo, "3 bytes at 8 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(read(**source, 11, 0), Errc::kIo, "0 bytes at 11 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(read(**source, UINT64_MAX, 1), Errc::kIo, "1 bytes at 18446744073709551615 lie past the end (10 bytes)"));
+}
+
+TEST(FileSource, WithoutAMapThereAreNoViews) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", "abc"), Access::kPread);
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ(read(**source, 0, 3), "abc");
+  EXPECT_TRUE(fails((*source)->map(), Errc::kUnsupported,
+                    "opened without a map, so there are no views: use read(), or open with Access::kMmap"));
+  EXPECT_TRUE((*source)->release(0, 3));
+}
+
+TEST(FileSource, ReleasedPagesAreReadAgain) {
+  const TempDir dir;
+  const std::string content(100'000, 'x');
+  const auto source = open_file(dir.write("f", content), Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  ASSERT_TRUE((*source)->release(0, content.size()));
+  const auto map = (*source)->map();
+  ASSERT_TRUE(map) << map.error().message;
+  EXPECT_EQ(to_text(*map), content);
+  ASSERT_TRUE((*source)->release(1, content.size() - 2));
+  ASSERT_TRUE((*source)->release(5, 10));
+  EXPECT_EQ(to_text(*map), content);
+}
+
+TEST(FileSource, FileCutShortWhileOpenIsAnErrorThatTellsBothSizes) {
+  const TempDir dir;
+  const std::string path = dir.write("f", std::string(10'000, 'x'));
+  const auto source = open_file(path, Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  ASSERT_TRUE((*source)->map());
+  std::filesystem::resize_file(path, 100);
+  EXPECT_TRUE(fails(read(**source, 0, 10'000), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
+  EXPECT_TRUE(fails(read(**source, 5'000, 10), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
+  EXPECT_TRUE(fails((*source)->map(), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
+  EXPECT_EQ(read(**source, 90, 10), "xxxxxxxxxx");
+}
+
+TEST(FileSource, GrowthWhileOpenIsNotSeen) {
+  const TempDir dir;
+  const std::string path = dir.write("f", "abc");
+  const auto source = open_file(path, Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  dir.write("f", "abcdef");
+  EXPECT_EQ((*source)->size(), 3);
+  EXPECT_EQ(to_text(*(*source)->map()), "abc");
+}
+
+TEST(FileSource, OutlivesTheNameOfItsFile) {
+  const TempDir dir;
+  const std::string path = dir.write("f", "abc");
+  const auto source = open_file(path, Access::kMmap);
+  ASSERT_TRUE(source) << source.error().message;
+  std::filesystem::remove(path);
+  EXPECT_EQ(read(**source, 0, 3), "abc");
+}
+
+TEST(FileSource, MissingFileIsNotFound) {
+  const TempDir dir;
+  EXPECT_TRUE(fails(open_file(dir.path("f"), Access::kAuto), Errc::kNotFound, "cannot open: No such file or directory"));
+}
+
+TEST(FileSource, PathThroughAFileIsNotFound) {
+  const TempDir dir;
+  dir.write("f", "");
+  EXPECT_TRUE(fails(open_file(dir.path("f/g"), Access::kAuto), Errc::kNotFound, "cannot open: Not a directory"));
+}
+
+TEST(FileSource, DirectoryIsNotAFile) {
+  const TempDir dir;
+  EXPECT_TRUE(fails(open_file(dir.path(), Access::kAuto), Errc::kUnsupported, "is not a regular file"));
+}
+
+TEST(FileSource, FifoIsRefusedWithoutWaitingForAWriter) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo(dir.path("fifo").c_str(), 0644), 0);
+  EXPECT_TRUE(fails(open_file(dir.path("fifo"), Access::kAuto), Errc::kUnsupported, "is not a regular file"));
+}
+
+TEST(FileSource, PathIsNotCutAtANulByte) {
+  const TempDir dir;
+  const std::string path = dir.write("f", "abc");
+  EXPECT_TRUE(fails(open_file(path + std::string("\0.safetensors", 13), Access::kAuto), Errc::kInvalidArgument,
+                    "cannot open: the path holds a NUL byte"));
+}
+
+TEST(FileSource, UnreadableFileIsNotSaidToBeMissing) {
+  const TempDir dir;
+  const std::string path = dir.write("f", "abc");
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  const WithoutPrivilege unprivileged;
+  if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
+  EXPECT_TRUE(fails(open_file(path, Access::kAuto), Errc::kIo, "cannot open: Permission denied"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,39 @@
+#include "source/source.h"
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::as_bytes;
+using test::fails;
+
+TEST(MemorySource, BorrowsItsBytes) {
+  const std::string text = "0123456789";
+  const auto source = open_memory(as_bytes(text));
+  EXPECT_EQ(source->size(), 10);
+  std::string out(4, '\0');
+  ASSERT_TRUE(source->read_at(3, std::as_writable_bytes(std::span(out))));
+  EXPECT_EQ(out, "3456");
+  const auto map = source->map();
+  ASSERT_TRUE(map);
+  EXPECT_EQ(map->data(), as_bytes(text).data());
+  EXPECT_TRUE(source->release(0, 10));
+}
+
+TEST(MemorySource, ReadsPastTheEndAreRefused) {
+  const auto source = open_memory(as_bytes("0123456789"));
+  std::string out(4, '\0');
+  const auto space = std::as_writable_bytes(std::span(out));
+  EXPECT_TRUE(fails(source->read_at(7, space), Errc::kIo, "4 bytes at 7 lie past the end (10 bytes)"));
+  EXPECT_TRUE(
+      fails(source->read_at(UINT64_MAX, space), Errc::kIo, "4 bytes at 18446744073709551615 lie past the end (10 bytes)"));
+}
+
+TEST(MemorySource, MayBeEmpty) {
+  const auto source = open_memory({});
+  EXPECT_EQ(source->size(), 0);
+  EXPECT_TRUE(source->read_at(0, {}));
+}
+
+}  // namespace
+}  // namespace ballast

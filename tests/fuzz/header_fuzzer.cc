@@ -1,0 +1,106 @@
+// Takes its input for a whole file. Whatever is accepted must be packed, must be read alike by every way in, and must be accepted
+// by the lenient reader too.
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include <ballast/model.h>
+
+#include "base/checked.h"
+#include "check.h"
+#include "format/safetensors/header.h"
+
+namespace ballast {
+namespace {
+
+using safetensors::Header;
+
+bool same_place(const TensorInfo& a, const TensorInfo& b) {
+  return a.name == b.name && a.dtype == b.dtype && a.begin == b.begin && a.end == b.end && std::ranges::equal(a.shape, b.shape);
+}
+
+void check_table(const Header& header, std::uint64_t file_size) {
+  std::uint64_t running = 0;
+  for (std::uint32_t i = 0; i < header.tensors.size(); ++i) {
+    const TensorInfo& tensor = header.tensors[i];
+    check(tensor.begin == running && tensor.end >= running);
+    const auto elements = checked_elements(tensor.shape);
+    check(elements && *elements == tensor.elements());
+    check(checked_mul(*elements, bits(tensor.dtype)) == tensor.bytes() * 8);
+    check(header.index.find(header.tensors, tensor.name) == i);
+    running = tensor.end;
+  }
+  check(header.data_start + running == file_size);
+}
+
+void check_access(const Model& model, const TensorInfo& tensor) {
+  const auto view = model.view(tensor.name);
+  check(view && view->bytes.size() == tensor.bytes());
+  const auto whole = model.read(tensor.name);
+  check(whole && std::ranges::equal(whole->shape(), tensor.shape) && std::ranges::equal(whole->bytes(), view->bytes));
+  if (tensor.shape.empty()) return;
+
+  const std::array slices{Slice{.start = -1, .stop = std::nullopt, .step = -2}};
+  const auto part = model.slice(tensor.name, slices);
+  check(part || part.error().code == Errc::kUnsupported);
+  check(part || bits(tensor.dtype) < 8 || tensor.shape[0] > INT64_MAX);
+  check(!part || (part->bytes().size() <= tensor.bytes() && part->shape().size() == tensor.shape.size()));
+}
+
+void check_file(std::span<const std::byte> file, Strictness strictness) {
+  const auto header = safetensors::parse_header(file, file.size(), {.strictness = strictness});
+  const auto model = Model::from_bytes(file, "fuzz", {.strictness = strictness});
+  check(header.has_value() == model.has_value());
+  if (!header) {
+    check(!header.error().message.empty());
+    check(model.error().message == "fuzz: " + header.error().message);
+    return;
+  }
+  check_table(*header, file.size());
+  check(std::ranges::equal(header->tensors, model->tensors(), same_place));
+  for (const TensorInfo& tensor : model->tensors()) check_access(*model, tensor);
+
+  if (strictness == Strictness::kStrict) {
+    const auto lenient = safetensors::parse_header(file, file.size(), {.strictness = Strictness::kReference});
+    check(lenient && lenient->metadata == header->metadata);
+    check(std::ranges::equal(header->tensors, lenient->tensors, same_place));
+  }
+}
+
+}  // namespace
+}  // namespace ballast
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+// Nearly every mutant would fail on a length that no longer fits. So most get their length from where the text ends, and as much
+// data as the last number in it asks for.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
+  size = LLVMFuzzerMutate(data, size, max_size);
+  const std::string_view file(reinterpret_cast<const char*>(data), size);
+  const std::size_t brace = file.rfind('}');
+  if (seed % 8 == 0 || brace == std::string_view::npos || brace < ballast::safetensors::kLengthBytes) return size;
+  const std::uint64_t data_start = brace + 1;
+  const std::uint64_t length = data_start - ballast::safetensors::kLengthBytes;
+  std::memcpy(data, &length, sizeof(length));
+
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t last = file.find_last_of(kDigits, brace);
+  if (last == std::string_view::npos || last < ballast::safetensors::kLengthBytes) return size;
+  const std::size_t first = file.find_last_not_of(kDigits, last) + 1;
+  std::uint64_t bytes = 0;
+  std::from_chars(file.data() + first, file.data() + last + 1, bytes);
+  if (bytes > max_size - data_start) return size;
+  if (data_start + bytes > size) std::memset(data + size, 0, data_start + bytes - size);
+  return data_start + bytes;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto file = std::as_bytes(std::span(data, size));
+  ballast::check_file(file, ballast::Strictness::kStrict);
+  ballast::check_file(file, ballast::Strictness::kReference);
+  return 0;
+}

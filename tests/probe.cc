@@ -1,0 +1,102 @@
+// Answers each line of standard input with one line of JSON:
+//   open strict|reference PATH   every tensor and the metadata of a file, or why it was refused
+//   slice PATH NAME [SLICES]     a part of one tensor
+// Paths and names here hold no white space; bytes are hexadecimal.
+
+#include <algorithm>
+#include <iostream>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <ballast/model.h>
+
+namespace {
+
+using ballast::Errc;
+using ballast::Result;
+using nlohmann::json;
+
+std::string_view name(Errc code) {
+  switch (code) {
+    case Errc::kIo: return "io";
+    case Errc::kCorrupt: return "corrupt";
+    case Errc::kUnsupported: return "unsupported";
+    case Errc::kNotFound: return "not_found";
+    case Errc::kInvalidArgument: return "invalid_argument";
+    case Errc::kCancelled: return "cancelled";
+  }
+  return "?";
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+// A file that opens must be readable: such a failure has a code that no refusal of a file has.
+std::unexpected<ballast::Error> unreadable(std::string message) {
+  return std::unexpected(ballast::Error{.code = Errc::kIo, .message = std::move(message)});
+}
+
+Result<json> contents(const std::string& path, ballast::Strictness strictness) {
+  const auto model = ballast::Model::open(path, {.access = ballast::Access::kMmap, .strictness = strictness});
+  if (!model) return std::unexpected(model.error());
+
+  json tensors = json::array();
+  for (const ballast::TensorInfo& tensor : model->tensors()) {
+    const auto view = model->view(tensor.name);
+    if (!view) return unreadable(view.error().message);
+    const auto copy = model->read(tensor.name);
+    if (!copy) return unreadable(copy.error().message);
+    const bool same = view->name == copy->name() && view->dtype == copy->dtype() &&
+                      std::ranges::equal(view->shape, copy->shape()) && std::ranges::equal(view->bytes, copy->bytes());
+    if (!same) return unreadable("view() and read() differ");
+    tensors.push_back({view->name, ballast::name(view->dtype), view->shape, hex(view->bytes)});
+  }
+  return json{{"metadata", model->metadata()}, {"tensors", std::move(tensors)}};
+}
+
+Result<json> part(const std::string& path, const std::string& tensor, const std::string& text) {
+  const auto slices = text.empty() ? Result<std::vector<ballast::Slice>>{} : ballast::parse_slices(text);
+  if (!slices) return std::unexpected(slices.error());
+  const auto model = ballast::Model::open(path);
+  if (!model) return std::unexpected(model.error());
+  const auto slice = model->slice(tensor, *slices);
+  if (!slice) return std::unexpected(slice.error());
+  return json{{"shape", slice->shape()}, {"bytes", hex(slice->bytes())}};
+}
+
+Result<json> answer(std::istringstream request) {
+  std::string command;
+  std::string first;
+  std::string second;
+  std::string rest;
+  request >> command >> first >> second >> std::ws;
+  std::getline(request, rest);
+  if (command == "open" && first == "strict") return contents(second, ballast::Strictness::kStrict);
+  if (command == "open" && first == "reference") return contents(second, ballast::Strictness::kReference);
+  if (command == "slice") return part(first, second, rest);
+  return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    auto result = answer(std::istringstream(line));
+    json reply = result ? std::move(*result) : json{{"code", name(result.error().code)}, {"message", result.error().message}};
+    reply["ok"] = result.has_value();
+    std::cout << reply.dump() << '\n' << std::flush;
+  }
+}
