@@ -83,6 +83,7 @@ json lookup(const std::string& path) {
   const std::size_t count = model->tensors().size();
   constexpr std::size_t kStride = 7919;  // visits all, in no order that a cache would like
   std::vector<std::string> names;
+  names.reserve(count);
   for (std::size_t i = 0; i < count; ++i) names.emplace_back(model->tensors()[i * kStride % count].name);
 
   std::size_t found = 0;
@@ -116,6 +117,6 @@ int main() {
     if (command == "open") answer = open(path);
     if (command == "lookup") answer = lookup(path);
     if (command == "read1k") answer = read1k(path, name);
-    std::cout << answer << std::endl;
+    std::cout << answer << '\n' << std::flush;
   }
 }

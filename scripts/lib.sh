@@ -10,6 +10,10 @@ die() {
   echo "$script: $1" >&2
   exit 1
 }
+usage() {
+  echo "usage: $1" >&2
+  exit 2
+}
 trap 'echo "$script: failed at line $LINENO: $BASH_COMMAND" >&2' ERR
 
 # run NAME COMMAND…: runs the command with its output in a log, prints one line with the seconds it took; when it fails, the

@@ -23,7 +23,7 @@ struct VerifyOptions {
 
 // One thing that is wrong with a model.
 struct Defect {
-  std::string check;    // "header", "index", "shards", "config", "architecture", "values"
+  std::string check;    // one of VerifyReport::checks
   std::string message;  // names the file, the tensor and the two numbers
 };
 
@@ -36,7 +36,7 @@ struct VerifiedFile {
 
 struct VerifyReport {
   std::vector<VerifiedFile> files;
-  std::vector<std::string> checks;  // those made, in order
+  std::vector<std::string> checks;  // those made: layout, header, index or shards, config, architecture, values, sha256
   std::vector<Defect> defects;
   std::vector<std::string> warnings;
   std::uint64_t tensors = 0;

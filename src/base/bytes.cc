@@ -18,7 +18,7 @@ std::byte* allocate_bytes(std::size_t size) {
 }
 
 void free_bytes(std::byte* bytes) {
-  std::free(bytes);
+  std::free(bytes);  // NOLINT(cppcoreguidelines-no-malloc): delete would have to be told the alignment
 }
 
 }  // namespace ballast

@@ -17,7 +17,7 @@ using Bytes = std::unique_ptr<std::byte[], FreeBytes>;
 
 template <class T>
 struct BytesAllocator {
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name
 
   BytesAllocator() = default;
   template <class U>

@@ -9,7 +9,7 @@
 namespace ballast {
 
 // Parses a whole document; the result lives in `parser`. Besides JSON takes what Python's json module writes: bare NaN and
-// Infinity (they become strings) and integers past 64 bits (they become doubles).
+// Infinity (they become strings) and integers of 19 digits and more (they become doubles).
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text);
 
 }  // namespace ballast

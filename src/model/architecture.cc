@@ -104,19 +104,18 @@ void add_layer(Expected& expected, const std::string& prefix, const Sizes& sizes
   }
 }
 
-Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelConfig& config) {
+Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelConfig& config, bool needs_head) {
   Expected expected;
   expected["model.embed_tokens.weight"] = {sizes.vocab, sizes.hidden};
   expected["model.norm.weight"] = {sizes.hidden};
-  if (!config.tie_word_embeddings) expected["lm_head.weight"] = {sizes.vocab, sizes.hidden};
+  if (needs_head) expected["lm_head.weight"] = {sizes.vocab, sizes.hidden};
   for (std::uint64_t i = 0; i < sizes.layers; ++i) add_layer(expected, fmt::format("model.layers.{}.", i), sizes, family, config);
   return expected;
 }
 
-// Tensors that a model of any of these families may have or lack: a tied head that was saved all the same, and buffers that old
-// versions of transformers saved though they follow from the config.
-bool is_optional(std::string_view name) {
-  return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+// Buffers that old versions of transformers saved though they follow from the config.
+bool is_buffer(std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq");
 }
 
 }  // namespace
@@ -127,10 +126,12 @@ Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& 
   const auto sizes = read_sizes(config);
   if (!sizes) return std::unexpected(sizes.error());
 
-  const Expected expected = expect_tensors(*sizes, *family, config);
-  ArchitectureReport report{.expected_tensors = expected.size()};
   std::unordered_map<std::string_view, const TensorInfo*> present;
   for (const TensorInfo& tensor : tensors) present.emplace(tensor.name, &tensor);
+  const bool needs_head =
+      !config.tie_word_embeddings || present.contains("lm_head.weight");  // some save a tied head all the same
+  const Expected expected = expect_tensors(*sizes, *family, config, needs_head);
+  ArchitectureReport report{.expected_tensors = expected.size()};
   for (const auto& [name, shape] : expected) {
     const auto found = present.find(name);
     if (found == present.end()) {
@@ -141,7 +142,7 @@ Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& 
     }
   }
   for (const TensorInfo& tensor : tensors) {
-    if (!expected.contains(std::string(tensor.name)) && !is_optional(tensor.name)) report.unexpected.emplace_back(tensor.name);
+    if (!expected.contains(std::string(tensor.name)) && !is_buffer(tensor.name)) report.unexpected.emplace_back(tensor.name);
   }
   return report;
 }

@@ -142,6 +142,8 @@ TEST(Architecture, TiedEmbeddingsNeedNoHeadButMayHaveOne) {
   EXPECT_TRUE(check(config, table).ok());
   table.remove("lm_head.weight");
   EXPECT_TRUE(check(config, table).ok());
+  table.add("lm_head.weight", {1, 1});
+  EXPECT_EQ(check(config, table).misshaped.size(), 1);
 }
 
 TEST(Architecture, RotaryBuffersOfOldCheckpointsAreAccepted) {

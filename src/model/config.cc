@@ -56,10 +56,13 @@ class ConfigReader {
 
   void reject(std::string_view name, element value, std::string_view expected) {
     if (error) return;
-    std::string shown = simdjson::to_string(value);
+    std::string_view text;
+    const bool is_string = value.get(text) == simdjson::SUCCESS;
+    std::string shown = is_string ? std::string(text) : simdjson::to_string(value);
     constexpr std::size_t kLongest = 80;
     if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "…";
-    error = Error{.code = Errc::kCorrupt, .message = fmt::format("{} is {}, expected {}", name, escape(shown), expected)};
+    shown = is_string ? quote(shown) : escape(shown);
+    error = Error{.code = Errc::kCorrupt, .message = fmt::format("{} is {}, expected {}", name, shown, expected)};
   }
 
   static std::optional<double> number(element value) {

@@ -99,7 +99,8 @@ Result<std::string> choose_index(const std::set<std::string>& names) {
   std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kIndexSuffix); });
   if (found.empty()) return std::string();
   if (found.size() == 1) return found.front();
-  return fail(Errc::kInvalidArgument, "two indexes, {} and {}: name the one to open", quote(found[0]), quote(found[1]));
+  return fail(Errc::kInvalidArgument, "several indexes, {} and {} among them: name the one to open", quote(found[0]),
+              quote(found[1]));
 }
 
 std::vector<std::string> other_weights(const std::set<std::string>& names) {

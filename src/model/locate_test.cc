@@ -108,7 +108,8 @@ TEST(Locate, TwoUnusualIndexesAreAQuestionToTheCaller) {
   dir.write("b.safetensors.index.json", index_of("b.safetensors"));
   EXPECT_TRUE(
       fails(locate(dir.path()), Errc::kInvalidArgument,
-            dir.path() + ": two indexes, 'a.safetensors.index.json' and 'b.safetensors.index.json': name the one to open"));
+            dir.path() +
+                ": several indexes, 'a.safetensors.index.json' and 'b.safetensors.index.json' among them: name the one to open"));
 }
 
 TEST(Locate, ShardsWithoutAnIndexWinOverASingleFile) {

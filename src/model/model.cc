@@ -79,7 +79,7 @@ Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
   state->path = path;
   state->warnings = std::move(location->warnings);
   for (const std::string& file : location->files) {
-    auto shard = open_shard(file, options);
+    auto shard = open_shard(file, location->index_path, options);
     if (!shard) return std::unexpected(shard.error());
     state->shards.push_back(std::move(*shard));
   }
@@ -168,8 +168,9 @@ Result<void> Model::read_into(std::string_view name, std::uint64_t offset, std::
   const auto tensor = state_->get(name);
   if (!tensor) return std::unexpected(tensor.error());
   if (const std::uint64_t bytes = (*tensor)->bytes(); offset > bytes || out.size() > bytes - offset) {
-    return fail(Errc::kInvalidArgument, "tensor {} has {} bytes, {} were asked for from byte {} on", quote(name), bytes,
-                out.size(), offset);
+    const Error error{.code = Errc::kInvalidArgument,
+                      .message = fmt::format("has {} bytes, {} were asked for from byte {} on", bytes, out.size(), offset)};
+    return state_->error_in(**tensor, error);
   }
   if (auto read = state_->source(**tensor).read_at(state_->position(**tensor) + offset, out); !read) {
     return state_->error_in(**tensor, read.error());
@@ -200,9 +201,7 @@ Result<void> Model::release(std::string_view name) const {
 
 Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
   std::error_code error;
-  if (!std::filesystem::is_directory(directory, error)) {
-    return fail(Errc::kNotFound, "{}: no such directory", escape(directory));
-  }
+  if (!std::filesystem::is_directory(directory, error)) return fail(Errc::kNotFound, "{}: not a directory", escape(directory));
   auto model = Model::open(directory, options);
   if (!model) return model;
   if (!model->config()) return fail(Errc::kNotFound, "{}: no config.json", escape(directory));

@@ -133,10 +133,10 @@ TEST(Model, ReadIntoCopiesAPart) {
   const auto space = std::as_writable_bytes(std::span(out));
   ASSERT_TRUE(model->read_into("b", 1, space));
   EXPECT_EQ(out, "bc");
-  EXPECT_TRUE(
-      fails(model->read_into("b", 3, space), Errc::kInvalidArgument, "tensor 'b' has 4 bytes, 2 were asked for from byte 3 on"));
+  EXPECT_TRUE(fails(model->read_into("b", 3, space), Errc::kInvalidArgument,
+                    "<memory>: tensor 'b': has 4 bytes, 2 were asked for from byte 3 on"));
   EXPECT_TRUE(fails(model->read_into("b", UINT64_MAX, space), Errc::kInvalidArgument,
-                    "tensor 'b' has 4 bytes, 2 were asked for from byte 18446744073709551615 on"));
+                    "<memory>: tensor 'b': has 4 bytes, 2 were asked for from byte 18446744073709551615 on"));
 }
 
 TEST(Model, MissingTensorsAreNotFound) {

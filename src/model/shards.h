@@ -24,13 +24,14 @@ struct Shard {
   safetensors::Header header;
 };
 
-Result<Shard> open_shard(const std::string& path, const OpenOptions& options);
+// `index_path` names the index that lists the file, empty without one: then a file that is missing contradicts it.
+Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options);
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
 
-// How shards and index contradict each other. `unlisted` and a wrong total are common in the wild and do no harm.
+// How shards and index contradict each other.
 struct ShardReport {
   std::vector<Error> contradictions;  // a tensor in two shards, in none, in another than the index says
-  std::vector<std::string> oddities;  // a tensor that the index does not list, a wrong total_size
+  std::vector<std::string> oddities;  // a tensor that the index does not list, a wrong total_size: common, and harmless
 };
 
 // `index` may be null. Entries whose shard is not among `shards` are passed over: it could not be opened, which has been said.

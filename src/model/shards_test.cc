@@ -91,8 +91,9 @@ TEST(ReadShard, ReadErrorsNameTheFile) {
 
 TEST(OpenShard, ErrorsNameTheFile) {
   const TempDir dir;
-  EXPECT_TRUE(fails(open_shard(dir.path("f"), {}), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
-  EXPECT_TRUE(fails(open_shard(dir.path(), {}), Errc::kUnsupported, dir.path() + ": is not a regular file"));
+  EXPECT_TRUE(
+      fails(open_shard(dir.path("f"), "", {}), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
+  EXPECT_TRUE(fails(open_shard(dir.path(), "", {}), Errc::kUnsupported, dir.path() + ": is not a regular file"));
 }
 
 TEST(CheckShards, OneFileWithoutAnIndexIsFine) {
@@ -136,8 +137,10 @@ TEST(CheckShards, EntriesOfShardsThatCouldNotBeOpenedArePassedOver) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t"});
   const safetensors::ShardIndex index{
-      .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "b.safetensors"}}};
-  EXPECT_THAT(check_shards(shards.all(), &index, "/m/i.json").contradictions, IsEmpty());
+      .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "b.safetensors"}}, .total_size = 7};
+  const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
+  EXPECT_THAT(report.contradictions, IsEmpty());
+  EXPECT_THAT(report.oddities, IsEmpty());
 }
 
 TEST(CheckShards, UnlistedTensorsAndAWrongTotalAreOddities) {

@@ -52,12 +52,10 @@ class Verifier {
   Result<void> check_headers(const Location& location) {
     begin("header");
     for (const std::string& file : location.files) {
-      auto shard = open_shard(file, options_.open);
-      const bool missing_shard = !shard && shard.error().code == Errc::kNotFound && location.index;
-      if (!shard && !is_defect(shard.error().code) && !missing_shard) return std::unexpected(shard.error());
+      auto shard = open_shard(file, location.index_path, options_.open);
+      if (!shard && !is_defect(shard.error().code)) return std::unexpected(shard.error());
       if (!shard) {
-        defect(missing_shard ? fmt::format("{}: shard {} is missing", escape(location.index_path), quote(file))
-                             : shard.error().message);
+        defect(shard.error().message);
         continue;
       }
       report_.tensors += shard->header.tensors.size();

@@ -32,7 +32,7 @@ std::vector<std::int64_t> indices(const Slice& slice, std::int64_t size) {
 }
 
 constexpr std::uint64_t kMostRows = 255;
-constexpr std::uint64_t kMostColumns = 255 * 8;
+constexpr std::uint64_t kMostColumns = 2040;
 
 std::span<const std::byte> tensor_bytes(std::size_t size) {
   static const std::vector<std::byte> bytes = [] {

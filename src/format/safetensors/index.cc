@@ -43,7 +43,8 @@ Result<ShardIndex> parse_index(std::string_view text) {
     }
     if (!seen.insert(tensor).second) return fail(Errc::kCorrupt, "duplicate tensor {}", quote(tensor));
     if (auto checked = check_shard_name(shard, tensor); !checked) return std::unexpected(checked.error());
-    index.entries.push_back({.tensor = std::string(tensor), .shard = std::string(shard)});
+    const std::string normal = std::filesystem::path(shard).lexically_normal().string();  // ./a is a
+    index.entries.push_back({.tensor = std::string(tensor), .shard = normal});
   }
   if (index.entries.empty()) return fail(Errc::kCorrupt, "'weight_map' is empty");
 

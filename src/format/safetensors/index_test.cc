@@ -84,6 +84,12 @@ TEST(SafetensorsIndex, DotsInsideAShardNameAreHarmless) {
   EXPECT_EQ(index->entries[0].shard, "model..v2...safetensors");
 }
 
+TEST(SafetensorsIndex, OneShardHasOneName) {
+  const auto index = parse_shard(R"("./sub//a.safetensors")");
+  ASSERT_TRUE(index) << index.error().message;
+  EXPECT_EQ(index->entries[0].shard, "sub/a.safetensors");
+}
+
 TEST(SafetensorsIndex, ShardOfAnotherFormatIsUnsupported) {
   EXPECT_TRUE(fails(parse_shard(R"("pytorch_model.bin")"), Errc::kUnsupported,
                     "shard 'pytorch_model.bin' of tensor 't' is not a .safetensors file"));
