@@ -9,9 +9,7 @@
 namespace ballast::cli {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Cuts the run of digits off the front of `text`, without its leading zeros.
 std::string_view take_number(std::string_view& text) {
@@ -40,9 +38,7 @@ std::string grouped(std::uint64_t number) {
   return digits;
 }
 
-std::string shape_text(Shape shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(Shape shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::string counted(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");

@@ -226,7 +226,7 @@ std::string sparkline(const TensorStats& stats) {
       continue;
     }
     const double share = static_cast<double>(count) / static_cast<double>(most);
-    line += kBars[static_cast<std::size_t>(share * (kBars.size() - 1) + 0.5)];
+    line += kBars[static_cast<std::size_t>(std::lround(share * (kBars.size() - 1)))];
   }
   return line;
 }

@@ -52,9 +52,7 @@ void watch_interrupts() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-bool interrupted() {
-  return interrupt_seen != 0;
-}
+bool interrupted() { return interrupt_seen != 0; }
 
 Progress ProgressBar::callback() {
   const bool visible = ::isatty(STDERR_FILENO) == 1;

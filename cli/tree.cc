@@ -49,9 +49,7 @@ void insert(Node& root, const TensorInfo& tensor) {
   node->tensor = &tensor;
 }
 
-std::string digest(std::string_view text) {
-  return fmt::format("{:x}", std::hash<std::string_view>{}(text));
-}
+std::string digest(std::string_view text) { return fmt::format("{:x}", std::hash<std::string_view>{}(text)); }
 
 void describe(Node& node) {
   if (node.tensor != nullptr) node.content = fmt::format("{}{}", name(node.tensor->dtype), shape_text(node.tensor->shape));

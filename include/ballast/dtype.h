@@ -67,15 +67,9 @@ inline constexpr std::array<DTypeInfo, 22> kDTypes{{
     {.name = "U64", .bits = 64, .kind = NumberKind::kUnsigned},
 }};
 
-constexpr const DTypeInfo& info(DType dtype) {
-  return kDTypes[static_cast<std::size_t>(dtype)];
-}
-constexpr std::string_view name(DType dtype) {
-  return info(dtype).name;
-}
-constexpr unsigned bits(DType dtype) {
-  return info(dtype).bits;
-}
+constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)]; }
+constexpr std::string_view name(DType dtype) { return info(dtype).name; }
+constexpr unsigned bits(DType dtype) { return info(dtype).bits; }
 
 // Exact: "F32" is a dtype, "f32" is not.
 constexpr std::optional<DType> parse_dtype(std::string_view name) {

@@ -16,8 +16,6 @@ std::unexpected<Error> fail(Errc code, fmt::format_string<Args...> format, Args&
 }
 
 // Passes another call's error on, said to have happened at `place`.
-inline std::unexpected<Error> fail_at(std::string_view place, Error error) {
-  return std::unexpected(std::move(error).at(place));
-}
+inline std::unexpected<Error> fail_at(std::string_view place, Error error) { return std::unexpected(std::move(error).at(place)); }
 
 }  // namespace ballast

@@ -11,9 +11,7 @@ namespace {
 
 constexpr std::size_t kMostDigits = 18;  // that surely fit 64 bits
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::size_t string_length(std::string_view text) {
   std::size_t at = 1;

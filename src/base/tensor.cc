@@ -33,8 +33,6 @@ std::optional<Error> TensorView::check_typed_access(bool dtype_fits, std::size_t
 Tensor::Tensor(std::string name, DType dtype, std::vector<std::uint64_t> shape, std::size_t bytes)
     : name_(std::move(name)), shape_(std::move(shape)), data_(allocate_bytes(bytes)), size_(bytes), dtype_(dtype) {}
 
-void Tensor::Free::operator()(std::byte* bytes) const {
-  free_bytes(bytes);
-}
+void Tensor::Free::operator()(std::byte* bytes) const { free_bytes(bytes); }
 
 }  // namespace ballast

@@ -31,9 +31,7 @@ TEST(DType, SpellingIsExact) {
   for (const char* text : {"", "f32", "F32 ", "FLOAT32", "BF", "U4"}) EXPECT_EQ(parse_dtype(text), std::nullopt) << text;
 }
 
-TEST(TensorInfo, ScalarHasOneElement) {
-  EXPECT_EQ(TensorInfo{}.elements(), 1);
-}
+TEST(TensorInfo, ScalarHasOneElement) { EXPECT_EQ(TensorInfo{}.elements(), 1); }
 
 TEST(TensorView, TypedAccessNeedsTheDtypeThatHoldsTheType) {
   alignas(8) const std::array<float, 2> values{1.5F, -2.0F};

@@ -22,9 +22,7 @@ TEST(Escape, TerminalEscapesAndControlsAreSpelledOut) {
   EXPECT_EQ(escape("\xc2\x9b"), R"(\x9b)");
 }
 
-TEST(Escape, QuotesAndBackslashesAreSpelledOut) {
-  EXPECT_EQ(escape(R"('"\)"), R"(\'\"\\)");
-}
+TEST(Escape, QuotesAndBackslashesAreSpelledOut) { EXPECT_EQ(escape(R"('"\)"), R"(\'\"\\)"); }
 
 TEST(Escape, InvisibleAndDirectionChangingCharactersAreSpelledOut) {
   EXPECT_EQ(escape("\xe2\x80\xae"), R"(\u202e)");
@@ -62,9 +60,7 @@ TEST(Quote, EscapesWhatItQuotes) {
   EXPECT_EQ(quote("it's\n"), R"('it\'s\n')");
 }
 
-TEST(Quote, NamesOfUpTo200BytesAreWhole) {
-  EXPECT_EQ(quote(std::string(200, 'a')), "'" + std::string(200, 'a') + "'");
-}
+TEST(Quote, NamesOfUpTo200BytesAreWhole) { EXPECT_EQ(quote(std::string(200, 'a')), "'" + std::string(200, 'a') + "'"); }
 
 TEST(Quote, LongerNamesAreCutInTheMiddle) {
   EXPECT_EQ(quote(std::string(150, 'a') + std::string(150, 'b')),

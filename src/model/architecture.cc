@@ -114,9 +114,7 @@ Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelCon
 }
 
 // Buffers that old versions of transformers saved though they follow from the config.
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq");
-}
+bool is_buffer(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 }  // namespace
 

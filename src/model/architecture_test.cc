@@ -12,7 +12,6 @@ namespace {
 
 using test::fails;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 // A table of tensors that owns its names and shapes.
 class Table {

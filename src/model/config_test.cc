@@ -160,9 +160,7 @@ TEST(Config, PythonsNumbersAreTaken) {
   EXPECT_EQ(config->json, R"({"limit":"Infinity","model_max_length":1e+30,"nan":"NaN"})");
 }
 
-TEST(Config, RootMustBeAnObject) {
-  EXPECT_TRUE(fails(parse_config("[]"), Errc::kCorrupt, "the root is not an object"));
-}
+TEST(Config, RootMustBeAnObject) { EXPECT_TRUE(fails(parse_config("[]"), Errc::kCorrupt, "the root is not an object")); }
 
 TEST(Config, InvalidJsonIsCorrupt) {
   const auto config = parse_config("{\"hidden_size\": ");

@@ -85,9 +85,7 @@ float half_to_float(std::uint16_t half) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | (half & 0x8000U) << 16);
 }
 
-float bfloat_to_float(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
-}
+float bfloat_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 // Values in a file may lie at any address, hence the copies.
 template <class Stored, class Convert>

@@ -36,9 +36,7 @@ std::vector<double> decode_every_pair(DType dtype) {
 }
 
 // Equal to the sign of zero; any NaN equals any other.
-bool same(double a, double b) {
-  return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
-}
+bool same(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
 
 // The values of the codes 0, 1, 2, …: each is the one before plus a step, which doubles with every binade but the first.
 std::vector<double> ladder(unsigned mantissa_bits, double smallest, std::size_t count) {

@@ -17,9 +17,7 @@ using ::testing::IsEmpty;
 
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
-std::string index_of(std::string_view shard) {
-  return fmt::format(R"({{"weight_map":{{"t":"{}"}}}})", shard);
-}
+std::string index_of(std::string_view shard) { return fmt::format(R"({{"weight_map":{{"t":"{}"}}}})", shard); }
 
 // Locates in `dir` and expects exactly these files, given without the directory.
 void expect_files(const TempDir& dir, std::vector<std::string> files) {

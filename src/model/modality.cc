@@ -78,9 +78,7 @@ Modality vote(std::span<const TensorInfo> tensors) {
 
 }  // namespace
 
-std::string_view name(Modality modality) {
-  return kModalities[static_cast<std::size_t>(modality)].text;
-}
+std::string_view name(Modality modality) { return kModalities[static_cast<std::size_t>(modality)].text; }
 
 Modality detect_modality(const Metadata& metadata, std::span<const TensorInfo> tensors) {
   if (const auto entry = metadata.find("modality"); entry != metadata.end()) {

@@ -13,9 +13,7 @@ Modality of_names(std::initializer_list<std::string_view> names) {
   return detect_modality({}, tensors);
 }
 
-Modality of_architecture(const std::string& architecture) {
-  return detect_modality({{"architecture", architecture}}, {});
-}
+Modality of_architecture(const std::string& architecture) { return detect_modality({{"architecture", architecture}}, {}); }
 
 TEST(Modality, HasNames) {
   EXPECT_EQ(name(Modality::kUnknown), "unknown");
@@ -61,9 +59,7 @@ TEST(Modality, TensorVotesOncePerModality) {
   EXPECT_EQ(of_names({"model.layers.0.self_attn.mlp.gate.layernorm", "conv_in", "conv_out"}), Modality::kImage);
 }
 
-TEST(Modality, TieGoesToText) {
-  EXPECT_EQ(of_names({"conv_in", "lm_head"}), Modality::kText);
-}
+TEST(Modality, TieGoesToText) { EXPECT_EQ(of_names({"conv_in", "lm_head"}), Modality::kText); }
 
 }  // namespace
 }  // namespace ballast

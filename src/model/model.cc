@@ -107,27 +107,13 @@ Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::str
   return Model(std::move(state));
 }
 
-const std::string& Model::path() const {
-  return state_->path;
-}
-std::span<const ModelFile> Model::files() const {
-  return state_->files;
-}
-std::span<const TensorInfo> Model::tensors() const {
-  return state_->tensors;
-}
-const Metadata& Model::metadata() const {
-  return state_->metadata;
-}
-const std::optional<ModelConfig>& Model::config() const {
-  return state_->config;
-}
-std::span<const std::string> Model::warnings() const {
-  return state_->warnings;
-}
-Modality Model::modality() const {
-  return detect_modality(state_->metadata, state_->tensors);
-}
+const std::string& Model::path() const { return state_->path; }
+std::span<const ModelFile> Model::files() const { return state_->files; }
+std::span<const TensorInfo> Model::tensors() const { return state_->tensors; }
+const Metadata& Model::metadata() const { return state_->metadata; }
+const std::optional<ModelConfig>& Model::config() const { return state_->config; }
+std::span<const std::string> Model::warnings() const { return state_->warnings; }
+Modality Model::modality() const { return detect_modality(state_->metadata, state_->tensors); }
 
 std::uint64_t Model::file_size() const {
   return std::accumulate(files().begin(), files().end(), std::uint64_t{0},
@@ -160,9 +146,7 @@ Result<TensorView> Model::view(std::string_view name) const& {
                     .bytes = map->subspan(state_->position(**tensor), (*tensor)->bytes())};
 }
 
-Result<Tensor> Model::read(std::string_view name) const {
-  return slice(name, {});
-}
+Result<Tensor> Model::read(std::string_view name) const { return slice(name, {}); }
 
 Result<void> Model::read_into(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const {
   const auto tensor = state_->get(name);

@@ -12,9 +12,7 @@
 namespace ballast {
 namespace {
 
-std::string file_name(const std::string& path) {
-  return escape(std::filesystem::path(path).filename().string());
-}
+std::string file_name(const std::string& path) { return escape(std::filesystem::path(path).filename().string()); }
 
 using Holders = std::unordered_map<std::string_view, const Shard*>;
 

@@ -162,9 +162,7 @@ TEST(Slice, ThreeDimensionsMatchPython) {
   }
 }
 
-TEST(Slice, ScalarIsTakenWhole) {
-  expect_same_as_by_index({}, DType::kF64, {});
-}
+TEST(Slice, ScalarIsTakenWhole) { expect_same_as_by_index({}, DType::kF64, {}); }
 
 // Element i of an F4 tensor is nibble i, the low one of each byte first.
 unsigned nibble(std::string_view bytes, std::uint64_t i) {

@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;  // the unit of work, whatever the number of threads
+constexpr std::size_t kBlockBytes = std::size_t{4} << 20;  // the unit of work, whatever the number of threads
 constexpr std::size_t kChunk = 4096;                       // numbers decoded at a time
 constexpr std::size_t kLanes = 8;                          // of every sum, whatever the instruction set
 

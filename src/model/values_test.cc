@@ -105,9 +105,7 @@ TEST(Stats, BothZeroesAreZero) {
   EXPECT_EQ(stats->l2_norm, 0);
 }
 
-TEST(Stats, OneValueIsNotConstant) {
-  EXPECT_FALSE(stats_of(DType::kF32, 1, raw({1.0F}))->constant());
-}
+TEST(Stats, OneValueIsNotConstant) { EXPECT_FALSE(stats_of(DType::kF32, 1, raw({1.0F}))->constant()); }
 
 TEST(Stats, EmptyTensorHasNoValues) {
   const auto stats = stats_of(DType::kF32, 0, "");
@@ -133,9 +131,7 @@ TEST(Stats, ComplexValuesCountAsTwo) {
   EXPECT_EQ(stats->mean, 3);
 }
 
-TEST(Stats, F6HasNoFigures) {
-  EXPECT_EQ(stats_of(DType::kF6E2M3, 4, "abc").has_value(), false);
-}
+TEST(Stats, F6HasNoFigures) { EXPECT_EQ(stats_of(DType::kF6E2M3, 4, "abc").has_value(), false); }
 
 TEST(Stats, HistogramOfTheWholeRangeOfDoublesStaysInItsBins) {
   constexpr double kMax = std::numeric_limits<double>::max();
@@ -247,9 +243,7 @@ constexpr std::array<std::uint64_t, 2> kMatrix{10, 10};
 constexpr TensorInfo kWeight{.name = "w", .shape = kMatrix, .dtype = DType::kF32};
 constexpr TensorStats kSound{.count = 100, .min = -1, .max = 1, .l2_norm = 5};
 
-TEST(CheckValues, SoundValuesPass) {
-  EXPECT_THAT(check_values(kWeight, kSound), IsEmpty());
-}
+TEST(CheckValues, SoundValuesPass) { EXPECT_THAT(check_values(kWeight, kSound), IsEmpty()); }
 
 TEST(CheckValues, NanAndInfinityAreReportedForEveryTensor) {
   TensorStats stats = kSound;

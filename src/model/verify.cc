@@ -14,9 +14,7 @@
 namespace ballast {
 namespace {
 
-bool is_defect(Errc code) {
-  return code == Errc::kCorrupt || code == Errc::kUnsupported;
-}
+bool is_defect(Errc code) { return code == Errc::kCorrupt || code == Errc::kUnsupported; }
 
 // Carries one verification from check to check.
 class Verifier {
@@ -151,8 +149,6 @@ class Verifier {
 
 }  // namespace
 
-Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options) {
-  return Verifier(options).run(path);
-}
+Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options) { return Verifier(options).run(path); }
 
 }  // namespace ballast

@@ -29,8 +29,6 @@ class MemorySource final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes) {
-  return std::make_unique<MemorySource>(bytes);
-}
+std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes) { return std::make_unique<MemorySource>(bytes); }
 
 }  // namespace ballast

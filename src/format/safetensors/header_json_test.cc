@@ -23,9 +23,7 @@ Result<Header> parse(std::string_view file, const HeaderOptions& options = kStri
 }
 
 // A header with the one tensor 'a' that `value` describes.
-std::string with_tensor(std::string_view value) {
-  return fmt::format(R"({{"a":{}}})", value);
-}
+std::string with_tensor(std::string_view value) { return fmt::format(R"({{"a":{}}})", value); }
 
 // A header with the one tensor 'a', which has besides the usual fields `more`.
 std::string with_fields(std::string_view more) {
@@ -269,9 +267,7 @@ TEST(SafetensorsHeaderJson, OtherFieldsAreIgnored) {
   expect_accepted(with_fields(R"("more":{"x":[1,-2.5e-3,true,false,null,"\"",{}],"y":[]})"));
 }
 
-TEST(SafetensorsHeaderJson, OtherFieldsMayRepeat) {
-  expect_accepted(with_fields(R"("more":1,"more":2,"deep":{"k":1,"k":2})"));
-}
+TEST(SafetensorsHeaderJson, OtherFieldsMayRepeat) { expect_accepted(with_fields(R"("more":1,"more":2,"deep":{"k":1,"k":2})")); }
 
 TEST(SafetensorsHeaderJson, OtherFieldsMayHoldHugeIntegersAndNegativeZero) {
   expect_accepted(with_fields(R"("more":[123456789012345678901234567890,-0,-99999999999999999999])"));

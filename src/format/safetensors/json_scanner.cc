@@ -51,9 +51,7 @@ bool JsonScanner::fail(std::string message) {
   return false;
 }
 
-bool JsonScanner::fail_expecting(char character) {
-  return fail(std::string("expected '") + character + "'");
-}
+bool JsonScanner::fail_expecting(char character) { return fail(std::string("expected '") + character + "'"); }
 
 bool JsonScanner::string_with_escapes(std::string_view& out) {
   std::string text;
@@ -115,9 +113,7 @@ bool JsonScanner::null() {
   return literal("null");
 }
 
-bool JsonScanner::literal(std::string_view word) {
-  return skip(word) || fail("expected a value");
-}
+bool JsonScanner::literal(std::string_view word) { return skip(word) || fail("expected a value"); }
 
 bool JsonScanner::skip_number() {
   if (*at_ == '-') ++at_;

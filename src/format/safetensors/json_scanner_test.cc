@@ -15,9 +15,7 @@ struct Failure {
   bool operator==(const Failure&) const = default;
 };
 
-void PrintTo(const Failure& failure, std::ostream* out) {
-  *out << failure.message << " at " << failure.at;
-}
+void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.message << " at " << failure.at; }
 
 std::optional<std::string> read_string(std::string_view text) {
   std::deque<std::string> decoded;
