@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <ballast/error.h>
+#include <ballast/model.h>
 
 namespace ballast::cli {
 
@@ -22,6 +23,9 @@ Exit exit_code(const Error& error);
 
 // Prints "ballast: message" to standard error and returns the code that goes with it.
 Exit report(const Error& error);
+
+// What --reference and --max-header-mb ask for.
+OpenOptions open_options(bool reference, std::uint64_t max_header_mb);
 
 // A command adds its options to `app` and leaves in `run` what to do when it is chosen.
 using Run = std::function<Exit()>;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "command.h"
+#include "terminal.h"
 
 namespace ballast::cli {
 namespace {
@@ -71,7 +72,7 @@ std::string zsh_script(const CLI::App& app) {
     std::string arguments;
     for (const CLI::Option* const option : command->get_options()) {
       for (const std::string& name : option->get_lnames()) {
-        const std::string value = option->get_type_size() == 0 ? "" : fmt::format(":{}:", option->get_type_name());
+        const std::string value = option->get_items_expected_max() == 0 ? "" : fmt::format(":{}:", option->get_type_name());
         arguments += fmt::format(" \\\n        '--{}[{}]{}'", name, zsh_quoted(option->get_description()), value);
       }
     }
@@ -110,7 +111,7 @@ void add_completion(CLI::App& app, Run& run) {
       "  ballast completion zsh > ~/.zfunc/_ballast");
   command->callback([shell, &app, &run] {
     run = [shell, &app] {
-      fmt::print("{}", *shell == "bash" ? bash_script(app) : zsh_script(app));
+      print("{}", *shell == "bash" ? bash_script(app) : zsh_script(app));
       return kDone;
     };
   });

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ballast/text.h>
+
 namespace ballast::cli {
 namespace {
 
@@ -38,7 +40,23 @@ std::string grouped(std::uint64_t number) {
   return digits;
 }
 
-std::string shape_text(Shape shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(Shape shape) {
+  constexpr std::size_t kMostDims = 12;
+  if (shape.size() <= kMostDims) return fmt::format("[{}]", fmt::join(shape, ", "));
+  return fmt::format("[{}, … {} dims]", fmt::join(shape.first(kMostDims), ", "), shape.size());
+}
+
+std::string label_text(std::string_view name) {
+  constexpr std::size_t kLongest = 120;
+  if (name.empty()) return "''";
+  if (name.size() <= kLongest) return escape(name);
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(name[i]) & 0xc0U) == 0x80; };
+  std::size_t head = kLongest / 2;
+  while (continues(head)) --head;
+  std::size_t tail = name.size() - kLongest / 4;
+  while (continues(tail)) ++tail;
+  return fmt::format("{}…{}", escape(name.substr(0, head)), escape(name.substr(tail)));
+}
 
 std::string counted(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ struct InspectOptions {
   bool stats = false;
   std::string filter = "*";
   std::uint64_t max_header_mb = 100;
+  bool reference = false;
 };
 
 using Stats = std::vector<std::optional<TensorStats>>;
@@ -51,9 +53,9 @@ struct Totals {
   }
 };
 
-std::map<DType, Totals> totals_by_dtype(std::span<const TensorInfo> tensors) {
+std::map<DType, Totals> totals_by_dtype(std::span<const TensorInfo* const> tensors) {
   std::map<DType, Totals> totals;
-  for (const TensorInfo& tensor : tensors) totals[tensor.dtype].add(tensor);
+  for (const TensorInfo* const tensor : tensors) totals[tensor->dtype].add(*tensor);
   return totals;
 }
 
@@ -114,7 +116,7 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
     files.push_back({{"path", file.path}, {"size", file.size}, {"data_start", file.data_start}});
   }
   Json dtypes = Json::object();
-  for (const auto& [dtype, totals] : totals_by_dtype(model.tensors())) {
+  for (const auto& [dtype, totals] : totals_by_dtype(select(model, "*"))) {
     dtypes[std::string(name(dtype))] = {{"tensors", totals.tensors}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
   }
   Json json{{"path", model.path()},
@@ -137,7 +139,7 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
     }
     json["tensors"] = std::move(tensors);
   }
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
 void print_summary(const Model& model, const Selection& selection, const InspectOptions& options) {
@@ -147,20 +149,26 @@ void print_summary(const Model& model, const Selection& selection, const Inspect
   if (const Modality modality = model.modality(); modality != Modality::kUnknown) {
     what += fmt::format("{}{}", what.empty() ? "" : ", ", name(modality));
   }
-  fmt::print("{}{}\n", tinted(Tone::kBold, escape(model.path())), what.empty() ? "" : "  " + what);
-  fmt::print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(model.parameter_count()),
-             human_bytes(model.data_bytes()), counted(model.files().size(), "file"));
+  print("{}{}\n", tinted(Tone::kBold, escape(model.path())), what.empty() ? "" : "  " + what);
+  print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(model.parameter_count()),
+        human_bytes(model.data_bytes()), counted(model.files().size(), "file"));
   if (selection.tensors.size() != model.tensors().size()) {
-    fmt::print("{} match '{}'\n", grouped(selection.tensors.size()), escape(options.filter));
+    print("{} match '{}'\n", grouped(selection.tensors.size()), escape(options.filter));
   }
 }
 
 void print_metadata(const Metadata& metadata) {
   constexpr std::size_t kLongest = 100;
+  constexpr std::size_t kMost = 20;
+  std::size_t shown = 0;
   for (const auto& [key, value] : metadata) {
+    if (++shown > kMost) {
+      print("{} … {} more; --json has them all\n", tinted(Tone::kDim, "metadata"), grouped(metadata.size() - kMost));
+      return;
+    }
     const bool is_long = value.size() > kLongest;
-    fmt::print("{} {} = {}{}\n", tinted(Tone::kDim, "metadata"), escape(key), escape(value.substr(0, kLongest)),
-               is_long ? fmt::format("… ({} bytes)", grouped(value.size())) : "");
+    print("{} {} = {}{}\n", tinted(Tone::kDim, "metadata"), label_text(key), escape(value.substr(0, kLongest)),
+          is_long ? fmt::format("… ({} bytes)", grouped(value.size())) : "");
   }
 }
 
@@ -187,18 +195,18 @@ void print_tree(std::span<const TensorInfo* const> tensors) {
   }
   const std::string head =
       fmt::format("{}  {}  {}  {:>8}  {:>8}", pad("", labels), pad("dtype", dtypes), pad("shape", shapes), "tensors", "size");
-  fmt::print("\n{}\n", tinted(Tone::kDim, head));
+  print("\n{}\n", tinted(Tone::kDim, head));
   for (const TreeRow& row : rows) {
     const std::size_t label_room = labels - std::min(labels, width(row.branch));
-    fmt::print("{}{}  {}  {}  {:>8}  {:>8}\n", tinted(Tone::kDim, row.branch), pad(row.label, label_room), pad(row.dtype, dtypes),
-               pad(row.shape, shapes), grouped(row.tensors), human_bytes(row.bytes));
+    print("{}{}  {}  {}  {:>8}  {:>8}\n", tinted(Tone::kDim, row.branch), pad(row.label, label_room), pad(row.dtype, dtypes),
+          pad(row.shape, shapes), grouped(row.tensors), human_bytes(row.bytes));
   }
 }
 
 std::size_t name_column(std::span<const TensorInfo* const> tensors) {
   constexpr std::size_t kWidest = 72;
   std::size_t columns = 6;
-  for (const TensorInfo* const tensor : tensors) columns = std::max(columns, width(escape(tensor->name)));
+  for (const TensorInfo* const tensor : tensors) columns = std::max(columns, width(label_text(tensor->name)));
   return std::min(columns, kWidest);
 }
 
@@ -206,12 +214,12 @@ void print_tensors(const Model& model, std::span<const TensorInfo* const> tensor
   const std::size_t names = name_column(tensors);
   std::size_t shapes = 5;
   for (const TensorInfo* const tensor : tensors) shapes = std::max(shapes, shape_text(tensor->shape).size());
-  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:<11}  {}  {:>8}  data_offsets", pad("tensor", names), "dtype",
-                                                      pad("shape", shapes), "size")));
+  print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:<11}  {}  {:>8}  data_offsets", pad("tensor", names), "dtype",
+                                                 pad("shape", shapes), "size")));
   for (const TensorInfo* const tensor : tensors) {
     const std::string file = model.files().size() > 1 ? "  " + escape(model.files()[tensor->file].path) : "";
-    fmt::print("{}  {:<11}  {}  {:>8}  [{}, {}]{}\n", pad(escape(tensor->name), names), name(tensor->dtype),
-               pad(shape_text(tensor->shape), shapes), human_bytes(tensor->bytes()), tensor->begin, tensor->end, file);
+    print("{}  {:<11}  {}  {:>8}  [{}, {}]{}\n", pad(label_text(tensor->name), names), name(tensor->dtype),
+          pad(shape_text(tensor->shape), shapes), human_bytes(tensor->bytes()), tensor->begin, tensor->end, file);
   }
 }
 
@@ -238,37 +246,37 @@ std::string flagged(std::uint64_t count) {
 
 void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats) {
   const std::size_t names = name_column(tensors);
-  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>9}  {:>9}  histogram",
-                                                      pad("tensor", names), "min", "max", "mean", "std", "zeros", "NaN", "Inf")));
+  print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>9}  {:>9}  histogram",
+                                                 pad("tensor", names), "min", "max", "mean", "std", "zeros", "NaN", "Inf")));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string label = pad(escape(tensors[i]->name), names);
+    const std::string label = pad(label_text(tensors[i]->name), names);
     if (!stats[i]) {
-      fmt::print("{}  {}\n", label, tinted(Tone::kDim, fmt::format("{} has no agreed packing", name(tensors[i]->dtype))));
+      print("{}  {}\n", label, tinted(Tone::kDim, fmt::format("{} has no agreed packing", name(tensors[i]->dtype))));
       continue;
     }
     const TensorStats& of = *stats[i];
     if (of.finite() == 0) {
-      fmt::print("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {}  {}\n", label, "–", "–", "–", "–", grouped(of.zeros),
-                 flagged(of.nans), flagged(of.infinities));
+      print("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {}  {}\n", label, "–", "–", "–", "–", grouped(of.zeros),
+            flagged(of.nans), flagged(of.infinities));
       continue;
     }
-    fmt::print("{}  {:>10.4g}  {:>10.4g}  {:>10.3g}  {:>10.4g}  {:>11}  {}  {}  {}\n", label, of.min, of.max, of.mean,
-               of.deviation, grouped(of.zeros), flagged(of.nans), flagged(of.infinities), sparkline(of));
+    print("{}  {:>10.4g}  {:>10.4g}  {:>10.3g}  {:>10.4g}  {:>11}  {}  {}  {}\n", label, of.min, of.max, of.mean, of.deviation,
+          grouped(of.zeros), flagged(of.nans), flagged(of.infinities), sparkline(of));
   }
 }
 
-void print_dtypes(const Model& model) {
-  const auto totals = totals_by_dtype(model.tensors());
+void print_dtypes(std::span<const TensorInfo* const> tensors) {
+  const auto totals = totals_by_dtype(tensors);
   if (totals.empty()) return;
-  fmt::print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "dtype", "tensors", "parameters", "size")));
+  print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "dtype", "tensors", "parameters", "size")));
   for (const auto& [dtype, total] : totals) {
-    fmt::print("{:<11}  {:>8}  {:>18}  {:>8}\n", name(dtype), grouped(total.tensors), grouped(total.parameters),
-               human_bytes(total.bytes));
+    print("{:<11}  {:>8}  {:>18}  {:>8}\n", name(dtype), grouped(total.tensors), grouped(total.parameters),
+          human_bytes(total.bytes));
   }
 }
 
 Exit inspect(const InspectOptions& options) {
-  const auto model = Model::open(options.path, {.max_header_bytes = options.max_header_mb * 1'000'000});
+  const auto model = Model::open(options.path, open_options(options.reference, options.max_header_mb));
   if (!model) return report(model.error());
   Selection selection{.tensors = select(*model, options.filter), .stats = {}};
   if (options.stats) {
@@ -291,7 +299,7 @@ Exit inspect(const InspectOptions& options) {
   } else {
     print_tree(selection.tensors);
   }
-  print_dtypes(*model);
+  print_dtypes(selection.tensors);
   return kDone;
 }
 
@@ -307,6 +315,7 @@ void add_inspect(CLI::App& app, Run& run) {
   command->add_option("--max-header-mb", options->max_header_mb, "Accept headers up to this size (default 100)")
       ->type_name("MB")
       ->check(CLI::Range(1, 1'000'000).description(""));
+  command->add_flag("--reference", options->reference, "Accept all that the reference accepts, duplicate names included");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->footer(
       "Examples:\n"

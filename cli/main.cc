@@ -36,8 +36,9 @@ class HelpFormatter : public CLI::Formatter {
 
 std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  const bool is_command = !first.empty() && !first.starts_with('-');
-  if (is_command && app.get_subcommands().empty()) return fmt::format("no such command: '{}'", escape(first));
+  if (!first.empty() && app.get_subcommands().empty()) {
+    return fmt::format("no such {}: '{}'", first.starts_with('-') ? "option" : "command", escape(first));
+  }
   return escape(error.what());
 }
 
@@ -68,7 +69,7 @@ Exit run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const auto used = app.get_subcommands();
     const std::string command = used.empty() ? "ballast" : "ballast " + used.front()->get_name();
-    fmt::print(stderr, "ballast: {}; see {} --help\n", describe(error, app, argc, argv), command);
+    complain(fmt::format("ballast: {}; see {} --help", describe(error, app, argc, argv), command));
     return kUsage;
   }
   watch_interrupts();
@@ -89,25 +90,29 @@ Exit exit_code(const Error& error) {
   return kBadInput;
 }
 
+OpenOptions open_options(bool reference, std::uint64_t max_header_mb) {
+  return {.strictness = reference ? Strictness::kReference : Strictness::kStrict, .max_header_bytes = max_header_mb * 1'000'000};
+}
+
 Exit report(const Error& error) {
-  fmt::print(stderr, "ballast: {}\n", error.message);
+  complain("ballast: " + error.message);
   return exit_code(error);
 }
 
 }  // namespace ballast::cli
 
 int main(int argc, char** argv) {
+  using ballast::cli::complain;
   using ballast::cli::Exit;
   try {
     const Exit code = ballast::cli::run(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    fmt::print(stderr, "ballast: cannot write to standard output\n");
+    complain("ballast: cannot write to standard output");
     return Exit::kBadOutput;
   } catch (const std::bad_alloc&) {
-    std::fputs("ballast: out of memory\n", stderr);
-    return Exit::kBadInput;
-  } catch (const std::system_error& error) {  // fmt::print on a full disk
-    fmt::print(stderr, "ballast: cannot write: {}\n", error.what());
-    return Exit::kBadOutput;
+    complain("ballast: out of memory");
+  } catch (const std::exception& error) {
+    complain(std::string("ballast: ") + error.what());
   }
+  return Exit::kBadInput;
 }

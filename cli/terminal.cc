@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "format.h"
@@ -13,7 +15,10 @@
 namespace ballast::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupt_seen = 0;
+volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t can_stop_cleanly = 0;
+
+constexpr int kInterruptedExit = 130;
 
 bool wants_colour(int fd) {
   const char* const no_colour = std::getenv("NO_COLOR");
@@ -27,8 +32,13 @@ std::string paint(Tone tone, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }
 
+std::size_t terminal_columns() {
+  struct winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 std::string duration(double seconds) {
-  const auto whole = static_cast<std::uint64_t>(seconds + 0.5);
+  const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
@@ -37,53 +47,72 @@ std::string duration(double seconds) {
 
 std::string tinted(Tone tone, std::string_view text) {
   static const bool colour = wants_colour(STDOUT_FILENO);
-  return colour && tone != Tone::kPlain ? paint(tone, text) : std::string(text);
+  return colour && tone != Tone::kPlain && !text.empty() ? paint(tone, text) : std::string(text);
+}
+
+void complain(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fputc('\n', stderr);
 }
 
 void warn(std::string_view message) {
-  const std::string label = wants_colour(STDERR_FILENO) ? paint(Tone::kYellow, "warning") : "warning";
-  fmt::print(stderr, "{}: {}\n", label, message);
+  complain(fmt::format("{}: {}", wants_colour(STDERR_FILENO) ? paint(Tone::kYellow, "warning") : "warning", message));
 }
 
 void watch_interrupts() {
   struct sigaction action{};
-  action.sa_handler = [](int) { interrupt_seen = 1; };
-  action.sa_flags = SA_RESETHAND;
+  action.sa_handler = [](int) {
+    if (can_stop_cleanly == 0 || interrupted != 0) ::_exit(kInterruptedExit);
+    interrupted = 1;
+  };
+  action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-bool interrupted() { return interrupt_seen != 0; }
+ProgressBar::ProgressBar(std::string_view what) : what_(what), start_(Clock::now()) { can_stop_cleanly = 1; }
+
+ProgressBar::~ProgressBar() {
+  clear();
+  can_stop_cleanly = 0;
+}
 
 Progress ProgressBar::callback() {
-  const bool visible = ::isatty(STDERR_FILENO) == 1;
+  const char* const term = std::getenv("TERM");
+  const bool visible = ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
   return [this, visible](std::uint64_t done, std::uint64_t total, std::string_view) {
     constexpr auto kPause = std::chrono::milliseconds(100);
     if (const auto now = Clock::now(); visible && now - drawn_ >= kPause && now - start_ >= kPause) {
       drawn_ = now;
       draw(done, total);
     }
-    return !interrupted();
+    return interrupted == 0;
   };
 }
 
 void ProgressBar::draw(std::uint64_t done, std::uint64_t total) {
-  constexpr std::size_t kWidth = 24;
   const double share = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = static_cast<double>(done) / seconds;
-  const auto filled = static_cast<std::size_t>(share * kWidth);
+  const std::string figures = fmt::format(" {:3.0f} %  {} of {}  {}/s  {} left", share * 100, human_bytes(done),
+                                          human_bytes(total), human_bytes(static_cast<std::uint64_t>(rate)),
+                                          duration(rate > 0 ? static_cast<double>(total - done) / rate : 0));
+
+  constexpr std::size_t kWidest = 32;
+  const std::size_t taken = what_.size() + 1 + figures.size() + 1;
+  const std::size_t columns = terminal_columns();
+  const std::size_t room = columns > taken ? std::min(columns - taken, kWidest) : 0;
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(room));
   std::string bar;
-  for (std::size_t i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-  fmt::print(stderr, "\r\x1b[K{} {} {:3.0f} %  {} of {}  {}/s  {} left", what_, bar, share * 100, human_bytes(done),
-             human_bytes(total), human_bytes(static_cast<std::uint64_t>(rate)),
-             duration(rate > 0 ? static_cast<double>(total - done) / rate : 0));
+  for (std::size_t i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
+  const std::string line = fmt::format("\r\x1b[K{} {}{}", what_, bar, figures);
+  std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   shown_ = true;
 }
 
 void ProgressBar::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);
   shown_ = false;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include <ballast/progress.h>
 
 namespace ballast::cli {
@@ -15,20 +17,25 @@ enum class Tone { kPlain, kBold, kDim, kGreen, kYellow, kRed };
 // Colours `text` if standard output is a terminal and NO_COLOR is not set.
 std::string tinted(Tone tone, std::string_view text);
 
-// Prints "warning: message" to standard error.
-void warn(std::string_view message);
+// Print without throwing: whether standard output took everything is asked at the end.
+template <class... Args>
+void print(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+void complain(std::string_view line);  // to standard error
+void warn(std::string_view message);   // "warning: message", likewise
 
-// From now on the first Ctrl-C asks long work to stop; a second one kills.
+// Makes Ctrl-C exit with 130: at once, or as soon as the work whose progress bar is shown has stopped cleanly.
 void watch_interrupts();
-bool interrupted();
 
 // A bar on standard error while it is a terminal, with rate and time left; nothing otherwise. Stops the work on Ctrl-C.
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string_view what) : what_(what), start_(Clock::now()) {}
+  explicit ProgressBar(std::string_view what);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  ~ProgressBar() { clear(); }
+  ~ProgressBar();
 
   Progress callback();
   void clear();

@@ -55,7 +55,7 @@ void describe(Node& node) {
   if (node.tensor != nullptr) node.content = fmt::format("{}{}", name(node.tensor->dtype), shape_text(node.tensor->shape));
   for (auto& [label, child] : node.children) {
     describe(child);
-    node.content += fmt::format("|{}:{}", escape(label), child.content);
+    node.content += fmt::format("|{}:{}{}", label.size(), label, child.content);
   }
   constexpr std::size_t kLongest = 256;
   if (node.content.size() > kLongest) node.content = digest(node.content);
@@ -105,11 +105,11 @@ std::vector<Group> group_children(const Node& parent) {
   for (const auto& [label, child] : parent.children) {
     const auto number = as_number(label);
     if (!number) {
-      groups.push_back({.label = escape(label), .node = &child, .times = 1});
+      groups.push_back({.label = label_text(label), .node = &child, .times = 1});
       continue;
     }
     const auto [entry, is_new] = alike.try_emplace(child.content, Alike{.position = groups.size(), .numbers = {}});
-    if (is_new) groups.push_back({.label = escape(label), .node = &child, .times = 0});
+    if (is_new) groups.push_back({.label = label_text(label), .node = &child, .times = 0});
     entry->second.numbers.push_back(*number);
     ++groups[entry->second.position].times;
   }

@@ -24,6 +24,7 @@ struct Options {
   bool json = false;
   unsigned threads = 0;
   std::uint64_t max_header_mb = 100;
+  bool reference = false;
 };
 
 std::uint64_t count_defects(const VerifyReport& found, const std::string& check) {
@@ -44,11 +45,12 @@ void print_json(const std::string& path, const VerifyReport& found) {
                   {"ok", found.ok()},
                   {"checks", std::move(checks)},
                   {"defects", std::move(defects)},
+                  {"skipped", found.skipped},
                   {"warnings", found.warnings},
                   {"files", std::move(files)},
                   {"tensor_count", found.tensors},
                   {"bytes", found.bytes}};
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
 void print_defects(const VerifyReport& found, const std::string& check) {
@@ -56,35 +58,36 @@ void print_defects(const VerifyReport& found, const std::string& check) {
   std::uint64_t shown = 0;
   for (const Defect& defect : found.defects) {
     if (defect.check != check || ++shown > kMost) continue;
-    fmt::print("      {}\n", defect.message);
+    print("      {}\n", defect.message);
   }
-  if (shown > kMost) fmt::print("      … {} more; --json lists them all\n", grouped(shown - kMost));
+  if (shown > kMost) print("      … {} more; --json lists them all\n", grouped(shown - kMost));
 }
 
 void print_text(const std::string& path, const VerifyReport& found) {
   for (const std::string& warning : found.warnings) warn(warning);
   const std::string verdict =
       found.ok() ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, counted(found.defects.size(), "defect"));
-  fmt::print("{}: {}  {}\n", tinted(Tone::kBold, escape(path)), verdict,
-             fmt::format("({} in {}, {})", counted(found.tensors, "tensor"), counted(found.files.size(), "file"),
-                         human_bytes(found.bytes)));
+  print("{}: {}  {}\n", tinted(Tone::kBold, escape(path)), verdict,
+        fmt::format("({} in {}, {})", counted(found.tensors, "tensor"), counted(found.files.size(), "file"),
+                    human_bytes(found.bytes)));
   for (const std::string& check : found.checks) {
     const std::uint64_t defects = count_defects(found, check);
     if (defects == 0) {
-      fmt::print("  {} {}\n", tinted(Tone::kGreen, "✓"), check);
+      print("  {} {}\n", tinted(Tone::kGreen, "✓"), check);
     } else {
-      fmt::print("  {} {:<13} {}\n", tinted(Tone::kRed, "✗"), check, counted(defects, "defect"));
+      print("  {} {:<13} {}\n", tinted(Tone::kRed, "✗"), check, counted(defects, "defect"));
       print_defects(found, check);
     }
   }
+  for (const std::string& skipped : found.skipped) print("  {} {}\n", tinted(Tone::kDim, "–"), skipped);
   for (const VerifiedFile& file : found.files) {
-    if (!file.sha256.empty()) fmt::print("{}  {}\n", file.sha256, escape(file.path));
+    if (!file.sha256.empty()) print("{}  {}\n", file.sha256, escape(file.path));
   }
 }
 
 Exit run_verify(const Options& options) {
   ProgressBar bar("verifying");
-  const auto found = verify(options.path, {.open = {.max_header_bytes = options.max_header_mb * 1'000'000},
+  const auto found = verify(options.path, {.open = open_options(options.reference, options.max_header_mb),
                                            .values = options.values,
                                            .sha256 = options.sha256,
                                            .threads = options.threads,
@@ -113,6 +116,7 @@ void add_verify(CLI::App& app, Run& run) {
   command->add_option("--max-header-mb", options->max_header_mb, "Accept headers up to this size (default 100)")
       ->type_name("MB")
       ->check(CLI::Range(1, 1'000'000).description(""));
+  command->add_flag("--reference", options->reference, "Accept all that the reference accepts, duplicate names included");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->footer(
       "Exits with 0 if all is well, 1 if a defect was found, 3 if there was nothing to check.\n\n"

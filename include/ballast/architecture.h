@@ -28,7 +28,8 @@ struct ArchitectureReport {
   bool ok() const { return missing.empty() && unexpected.empty() && misshaped.empty(); }
 };
 
-// Knows llama, mistral, qwen2 and qwen3, unquantized; empty for any other. Fails when the config lacks a size it needs.
+// Knows llama, mistral, qwen2 and qwen3, unquantized, as language models and as bare stacks of layers; empty for any other. Fails
+// when the config lacks a size it needs.
 Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& config, std::span<const TensorInfo> tensors);
 
 }  // namespace ballast

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +45,8 @@ struct ModelFile {
 
 enum class Modality { kUnknown, kText, kCode, kImage, kAudio };
 std::string_view name(Modality modality);
+
+struct Location;  // internal: which files a path stands for
 
 // The weights of one model: one file or many shards, under one table of names. Opening reads headers only, whatever the size of
 // the data. All const members may be called from many threads at once.
@@ -96,12 +97,14 @@ class Model {
  private:
   struct State;
   explicit Model(std::unique_ptr<State> state);
-  friend struct ModelOpener;
+  static Result<Model> open_at(const std::string& path, Location location, const OpenOptions& options);
+  friend Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options);
   std::unique_ptr<State> state_;
 };
 
 // Opens a model directory that must have a config.json, as an inference runtime would: model.safetensors.index.json, then
 // model.safetensors, weights.safetensors, weights.mlx. Fails with the names of all of them when none is there.
-Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options = {});
+Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options);
+inline Result<Model> load_pretrained(const std::string& directory) { return load_pretrained(directory, {}); }
 
 }  // namespace ballast

@@ -14,7 +14,8 @@
 
 namespace ballast {
 
-// Figures over the values of one tensor. min, max, mean, deviation, norm and histogram are over the finite ones.
+// Figures over the values of one tensor. min, max, mean, deviation, norm and histogram are over the finite ones, NaN where there
+// are none. All are computed in double, so 64-bit integers past 2^53 are rounded, and values past 1e154 may overflow the sums.
 struct TensorStats {
   std::uint64_t count = 0;
   std::uint64_t zeros = 0;
@@ -38,7 +39,7 @@ struct StatsOptions {
 };
 
 // One entry per name, empty for F6 tensors, whose packing nobody has agreed on. Complex values count as two. Reads in
-// blocks, a few MiB at a time; the figures do not depend on the thread count.
+// blocks, 4 MiB per thread; the figures do not depend on the thread count.
 Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model, std::span<const std::string_view> names,
                                                               const StatsOptions& options = {});
 

@@ -36,7 +36,8 @@ struct VerifiedFile {
 
 struct VerifyReport {
   std::vector<VerifiedFile> files;
-  std::vector<std::string> checks;  // those made: layout, header, index or shards, config, architecture, values, sha256
+  std::vector<std::string> checks;   // those made: layout, header, index or shards, config, architecture, values, sha256
+  std::vector<std::string> skipped;  // what was not checked, and why
   std::vector<Defect> defects;
   std::vector<std::string> warnings;
   std::uint64_t tensors = 0;

@@ -51,6 +51,8 @@ std::string from_python(std::string_view text) {
 }  // namespace
 
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   simdjson::dom::element root;
   if (const auto error = parser.parse(from_python(text)).get(root)) {
     return fail(Errc::kCorrupt, "invalid JSON: {}", simdjson::error_message(error));

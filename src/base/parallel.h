@@ -3,27 +3,45 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace ballast {
 
 // Calls work(worker, i) for every i below `count`, on `threads` threads (0: one per core), in no order. `worker` numbers the
-// thread, for buffers of its own. A call that returns false stops the rest.
+// thread, for buffers of its own. A call that returns false stops the rest, and so does one that throws: its exception reaches
+// the caller. Where the system gives no more threads, those there are do the work.
 template <class Work>
 void parallel_for(std::size_t count, unsigned threads, Work&& work) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
   threads = static_cast<unsigned>(std::min<std::size_t>(threads, count));
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> stopped = false;
-  const auto run = [&](unsigned worker) {
-    for (std::size_t i = next++; i < count && !stopped; i = next++) {
-      if (!work(worker, i)) stopped = true;
+  std::mutex mutex;
+  std::exception_ptr thrown;
+  const auto run = [&](unsigned worker) noexcept {
+    try {
+      for (std::size_t i = next++; i < count && !stopped; i = next++) {
+        if (!work(worker, i)) stopped = true;
+      }
+    } catch (...) {
+      stopped = true;
+      const std::scoped_lock lock(mutex);
+      if (!thrown) thrown = std::current_exception();
     }
   };
-  std::vector<std::jthread> others;
-  for (unsigned worker = 1; worker < threads; ++worker) others.emplace_back(run, worker);
-  if (threads > 0) run(0);
+  {
+    std::vector<std::jthread> others;
+    try {
+      for (unsigned worker = 1; worker < threads; ++worker) others.emplace_back(run, worker);
+    } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch)
+    }
+    if (threads > 0) run(0);
+  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace ballast

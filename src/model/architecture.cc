@@ -104,13 +104,20 @@ void add_layer(Expected& expected, const std::string& prefix, const Sizes& sizes
   }
 }
 
-Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelConfig& config, bool needs_head) {
+Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelConfig& config, std::string_view prefix) {
   Expected expected;
-  expected["model.embed_tokens.weight"] = {sizes.vocab, sizes.hidden};
-  expected["model.norm.weight"] = {sizes.hidden};
-  if (needs_head) expected["lm_head.weight"] = {sizes.vocab, sizes.hidden};
-  for (std::uint64_t i = 0; i < sizes.layers; ++i) add_layer(expected, fmt::format("model.layers.{}.", i), sizes, family, config);
+  expected[fmt::format("{}embed_tokens.weight", prefix)] = {sizes.vocab, sizes.hidden};
+  expected[fmt::format("{}norm.weight", prefix)] = {sizes.hidden};
+  for (std::uint64_t i = 0; i < sizes.layers; ++i)
+    add_layer(expected, fmt::format("{}layers.{}.", prefix, i), sizes, family, config);
   return expected;
+}
+
+// A language model, or the bare stack of layers that embedding models are; other heads are not planned for.
+bool is_known(const ModelConfig& config) {
+  if (config.architectures.empty()) return true;
+  const std::string_view name = config.architectures.front();
+  return name.ends_with("ForCausalLM") || name.ends_with("Model");
 }
 
 // Buffers that old versions of transformers saved though they follow from the config.
@@ -120,15 +127,18 @@ bool is_buffer(std::string_view name) { return name.ends_with(".rotary_emb.inv_f
 
 Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& config, std::span<const TensorInfo> tensors) {
   const auto family = std::ranges::find(kFamilies, std::string_view(config.model_type), &Family::model_type);
-  if (family == kFamilies.end() || config.quantized) return std::nullopt;
+  if (family == kFamilies.end() || config.quantized || !is_known(config)) return std::nullopt;
   const auto sizes = read_sizes(config);
   if (!sizes) return std::unexpected(sizes.error());
 
   std::unordered_map<std::string_view, const TensorInfo*> present;
   for (const TensorInfo& tensor : tensors) present.emplace(tensor.name, &tensor);
-  const bool needs_head =
-      !config.tie_word_embeddings || present.contains("lm_head.weight");  // some save a tied head all the same
-  const Expected expected = expect_tensors(*sizes, *family, config, needs_head);
+  const bool is_bare = present.contains("embed_tokens.weight") && !present.contains("model.embed_tokens.weight");
+  Expected expected = expect_tensors(*sizes, *family, config, is_bare ? "" : "model.");
+  const bool needs_head = !config.tie_word_embeddings && !is_bare;
+  if (needs_head || present.contains("lm_head.weight")) {  // some save a tied head all the same
+    expected["lm_head.weight"] = {sizes->vocab, sizes->hidden};
+  }
   ArchitectureReport report{.expected_tensors = expected.size()};
   for (const auto& [name, shape] : expected) {
     const auto found = present.find(name);

@@ -145,6 +145,24 @@ TEST(Architecture, TiedEmbeddingsNeedNoHeadButMayHaveOne) {
   EXPECT_EQ(check(config, table).misshaped.size(), 1);
 }
 
+TEST(Architecture, BareStackOfLayersHasNoPrefixAndNoHead) {
+  const Table llama = small_llama();
+  Table table;
+  for (const TensorInfo& tensor : llama.tensors()) {
+    std::string_view name = tensor.name;
+    if (name == "lm_head.weight") continue;
+    name.remove_prefix(std::string_view("model.").size());
+    table.add(std::string(name), {tensor.shape.begin(), tensor.shape.end()});
+  }
+  EXPECT_TRUE(check(small_config("llama"), table).ok());
+}
+
+TEST(Architecture, OtherHeadsAreNotJudged) {
+  ModelConfig config = small_config("llama");
+  config.architectures = {"LlamaForSequenceClassification"};
+  EXPECT_FALSE(check_architecture(config, {}).value().has_value());
+}
+
 TEST(Architecture, RotaryBuffersOfOldCheckpointsAreAccepted) {
   Table table = small_llama();
   table.add("model.layers.0.self_attn.rotary_emb.inv_freq", {1});

@@ -18,32 +18,44 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
+constexpr const char* kUsualIndex = "model.safetensors.index.json";
+constexpr const char* kMlxUnsupported = "weights.mlx is MLX JSON, which cannot be read yet";
+constexpr const char* kNoWeights =
+    "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there";
+
+std::string ignored(std::string_view file, std::string_view winner) {
+  return fmt::format("{} is ignored: {} wins", file, winner);
+}
 
 struct ShardName {
-  std::string_view stem;
+  std::string_view before;  // model-
+  std::uint32_t number;
+  std::size_t digits;
+  std::string_view after;  // -of-00003
   std::uint32_t count;
 };
 
-// model-00001-of-00003.safetensors
+std::optional<std::uint32_t> parse_number(std::string_view digits) {
+  std::uint32_t value = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || error != std::errc{} || stop != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+// model-00001-of-00003.safetensors, whatever the number of digits.
 std::optional<ShardName> parse_shard_name(std::string_view name) {
-  constexpr std::size_t kDigits = 5;
   constexpr std::string_view kOf = "-of-";
-  constexpr std::size_t kTail = 1 + kDigits + kOf.size() + kDigits;
   if (!name.ends_with(kWeightsSuffix)) return std::nullopt;
   name.remove_suffix(kWeightsSuffix.size());
-  if (name.size() <= kTail) return std::nullopt;
-  const std::string_view tail = name.substr(name.size() - kTail);
-  if (tail[0] != '-' || tail.substr(1 + kDigits, kOf.size()) != kOf) return std::nullopt;
-  const auto number = [](std::string_view digits) -> std::optional<std::uint32_t> {
-    std::uint32_t value = 0;
-    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc{} || stop != digits.data() + digits.size()) return std::nullopt;
-    return value;
-  };
-  const auto first = number(tail.substr(1, kDigits));
-  const auto last = number(tail.substr(1 + kDigits + kOf.size()));
-  if (!first || !last || *first == 0 || *first > *last) return std::nullopt;
-  return ShardName{.stem = name.substr(0, name.size() - kTail), .count = *last};
+  const std::size_t of = name.rfind(kOf);
+  if (of == std::string_view::npos) return std::nullopt;
+  const std::size_t dash = name.substr(0, of).rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto number = parse_number(name.substr(dash + 1, of - dash - 1));
+  const auto count = parse_number(name.substr(of + kOf.size()));
+  if (!number || !count || *count == 0 || *number > *count) return std::nullopt;
+  return ShardName{
+      .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
 }
 
 Result<std::set<std::string>> list_names(const fs::path& directory) {
@@ -70,21 +82,23 @@ Result<Location> locate_index(const fs::path& index_path) {
   return location;
 }
 
-// The shards of one set, `stem-0000i-of-0000n.safetensors`, all of which must be there.
+// The shards of one set, which must all be there. Most are numbered from 1, some from 0.
 Result<std::vector<std::string>> find_shards(const std::set<std::string>& names) {
   std::vector<std::string> found;
   std::optional<ShardName> set;
+  std::uint32_t first = 1;
   for (const std::string& file : names) {
     const auto shard = parse_shard_name(file);
     if (!shard) continue;
-    if (set && (set->stem != shard->stem || set->count != shard->count)) {
+    if (set && (set->before != shard->before || set->after != shard->after)) {
       return fail(Errc::kCorrupt, "two sets of shards and no index: {} and {}", quote(found.front()), quote(file));
     }
     set = shard;
+    first = std::min(first, shard->number);
     found.push_back(file);
   }
   for (std::uint32_t i = 0; set && i < set->count; ++i) {
-    const std::string expected = fmt::format("{}-{:05}-of-{:05}{}", set->stem, i + 1, set->count, kWeightsSuffix);
+    const std::string expected = fmt::format("{}{:0{}}{}{}", set->before, first + i, set->digits, set->after, kWeightsSuffix);
     if (!names.contains(expected)) {
       return fail(Errc::kCorrupt, "shard {} is missing: {} of {} are there", quote(expected), found.size(), set->count);
     }
@@ -93,13 +107,12 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
 }
 
 Result<std::string> choose_index(const std::set<std::string>& names) {
-  constexpr std::string_view kUsual = "model.safetensors.index.json";
-  if (names.contains(std::string(kUsual))) return std::string(kUsual);
+  if (names.contains(kUsualIndex)) return std::string(kUsualIndex);
   std::vector<std::string> found;
   std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kIndexSuffix); });
   if (found.empty()) return std::string();
   if (found.size() == 1) return found.front();
-  return fail(Errc::kInvalidArgument, "several indexes, {} and {} among them: name the one to open", quote(found[0]),
+  return fail(Errc::kUnsupported, "several indexes, {} and {} among them: name the one to open", quote(found[0]),
               quote(found[1]));
 }
 
@@ -129,18 +142,16 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
       location->files = {below(single)};
       winner = single;
     } else if (std::ranges::find(location->files, below(single)) == location->files.end()) {
-      location->warnings.push_back(fmt::format("{} is ignored: {} wins", single, winner));
+      location->warnings.push_back(ignored(single, winner));
     }
   }
   if (!location->files.empty()) return location;
   if (names.contains("weights.mlx")) {
-    return error_here({.code = Errc::kUnsupported, .message = "weights.mlx is MLX JSON, which cannot be read yet"});
+    return error_here({.code = Errc::kUnsupported, .message = kMlxUnsupported});
   }
   for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
   if (!location->files.empty()) return location;
-  return error_here({.code = Errc::kNotFound,
-                     .message = "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
-                                "weights.mlx is there"});
+  return error_here({.code = Errc::kNotFound, .message = kNoWeights});
 }
 
 }  // namespace
@@ -161,6 +172,9 @@ Result<Location> locate(const std::string& path) {
   std::error_code error;
   const fs::path given(path);
   const bool is_directory = fs::is_directory(given, error);
+  if (path.find("://") != std::string::npos && !fs::exists(given, error)) {
+    return fail(Errc::kUnsupported, "{}: URIs cannot be opened yet, only local files", escape(path));
+  }
   if (!is_directory && !path.ends_with(".index.json")) return Location{.files = {path}};
 
   auto location = [&]() -> Result<Location> {
@@ -171,7 +185,37 @@ Result<Location> locate(const std::string& path) {
   }();
   if (!location) return location;
   const fs::path config = (is_directory ? given : given.parent_path()) / "config.json";
-  if (fs::exists(config, error)) location->config_path = config.string();
+  if (fs::exists(fs::symlink_status(config, error))) location->config_path = config.string();
+  return location;
+}
+
+Result<Location> locate_pretrained(const std::string& directory) {
+  const fs::path folder(directory);
+  const auto error_here = [&](Errc code, std::string message) {
+    return fail_at(escape(directory), Error{.code = code, .message = std::move(message)});
+  };
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return error_here(Errc::kNotFound, "not a directory");
+  if (!fs::exists(folder / "config.json", error)) return error_here(Errc::kNotFound, "no config.json");
+
+  Location location;
+  for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors"}) {
+    if (!fs::exists(folder / name, error)) continue;
+    if (!location.files.empty()) {
+      location.warnings.push_back(ignored(name, location.index ? kUsualIndex : "model.safetensors"));
+    } else if (name == std::string_view(kUsualIndex)) {
+      auto found = locate_index(folder / name);
+      if (!found) return found;
+      location = std::move(*found);
+    } else {
+      location.files = {(folder / name).string()};
+    }
+  }
+  if (location.files.empty()) {
+    const bool has_mlx = fs::exists(folder / "weights.mlx", error);
+    return error_here(has_mlx ? Errc::kUnsupported : Errc::kNotFound, has_mlx ? kMlxUnsupported : kNoWeights);
+  }
+  location.config_path = (folder / "config.json").string();
   return location;
 }
 

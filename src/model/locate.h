@@ -21,6 +21,9 @@ struct Location {
 
 Result<Location> locate(const std::string& path);
 
+// What an inference runtime takes from a directory: it must have a config, and weights under one of four names.
+Result<Location> locate_pretrained(const std::string& directory);
+
 // A whole small text file, such as a config or an index.
 Result<std::string> read_text(const std::string& path);
 

@@ -105,7 +105,7 @@ TEST(Locate, TwoUnusualIndexesAreAQuestionToTheCaller) {
   dir.write("a.safetensors.index.json", index_of("a.safetensors"));
   dir.write("b.safetensors.index.json", index_of("b.safetensors"));
   EXPECT_TRUE(
-      fails(locate(dir.path()), Errc::kInvalidArgument,
+      fails(locate(dir.path()), Errc::kUnsupported,
             dir.path() +
                 ": several indexes, 'a.safetensors.index.json' and 'b.safetensors.index.json' among them: name the one to open"));
 }
@@ -139,14 +139,33 @@ TEST(Locate, TwoSetsOfShardsAreAContradiction) {
 }
 
 TEST(Locate, NamesThatOnlyResembleShardsAreNone) {
-  for (const char* file : {"m-00000-of-00002.safetensors", "m-00003-of-00002.safetensors", "m-00001-of-00000.safetensors",
-                           "m-0001-of-00002.safetensors", "m-0000a-of-00002.safetensors", "m_00001-of-00002.safetensors",
-                           "m-00001-in-00002.safetensors", "-00001-of-00002.safetensors"}) {
+  for (const char* file : {"m-00003-of-00002.safetensors", "m-00001-of-00000.safetensors", "m-00000-of-00000.safetensors",
+                           "m-0000a-of-00002.safetensors", "m_00001-of-00002.safetensors", "m-00001-in-00002.safetensors",
+                           "m--of-00002.safetensors", "m-00001-of-.safetensors"}) {
     const TempDir dir;
     dir.write(file, "");
     dir.write("model.safetensors", "");
     expect_files(dir, {"model.safetensors"});
   }
+}
+
+TEST(Locate, ShardsMayHaveAnyNumberOfDigitsAndBeginAtZero) {
+  const TempDir dir;
+  dir.write("model-00001-of-000002.safetensors", "");
+  dir.write("model.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
+                    dir.path() + ": shard 'model-00002-of-000002.safetensors' is missing: 1 of 2 are there"));
+  dir.write("model-00002-of-000002.safetensors", "");
+  expect_files(dir, {"model-00001-of-000002.safetensors", "model-00002-of-000002.safetensors"});
+  const TempDir from_zero;
+  from_zero.write("m-0-of-2.safetensors", "");
+  from_zero.write("m-1-of-2.safetensors", "");
+  expect_files(from_zero, {"m-0-of-2.safetensors", "m-1-of-2.safetensors"});
+}
+
+TEST(Locate, UrisAreToldApartFromMissingFiles) {
+  EXPECT_TRUE(fails(locate("https://host/m.safetensors"), Errc::kUnsupported,
+                    "https://host/m.safetensors: URIs cannot be opened yet, only local files"));
 }
 
 TEST(Locate, ModelFileGoesBeforeWeightsFile) {

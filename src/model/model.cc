@@ -74,24 +74,33 @@ Model::~Model() = default;
 Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
   auto location = locate(path);
   if (!location) return std::unexpected(location.error());
+  return open_at(path, std::move(*location), options);
+}
 
+Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
+  auto location = locate_pretrained(directory);
+  if (!location) return std::unexpected(location.error());
+  return Model::open_at(directory, std::move(*location), options);
+}
+
+Result<Model> Model::open_at(const std::string& path, Location location, const OpenOptions& options) {
   auto state = std::make_unique<State>();
   state->path = path;
-  state->warnings = std::move(location->warnings);
-  for (const std::string& file : location->files) {
-    auto shard = open_shard(file, location->index_path, options);
+  state->warnings = std::move(location.warnings);
+  for (const std::string& file : location.files) {
+    auto shard = open_shard(file, location.index_path, options);
     if (!shard) return std::unexpected(shard.error());
     state->shards.push_back(std::move(*shard));
   }
-  ShardReport report = check_shards(state->shards, location->index ? &*location->index : nullptr, location->index_path);
+  ShardReport report = check_shards(state->shards, location.index ? &*location.index : nullptr, location.index_path);
   if (!report.contradictions.empty()) return std::unexpected(std::move(report.contradictions.front()));
   std::ranges::move(report.oddities, std::back_inserter(state->warnings));
   state->join_shards();
 
-  if (!location->config_path.empty()) {
-    const auto text = read_text(location->config_path);
+  if (!location.config_path.empty()) {
+    const auto text = read_text(location.config_path);
     auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
-    if (!config) return fail_at(escape(location->config_path), config.error());
+    if (!config) return fail_at(escape(location.config_path), config.error());
     state->config = std::move(*config);
   }
   return Model(std::move(state));
@@ -181,15 +190,6 @@ Result<void> Model::release(std::string_view name) const {
     return state_->error_in(**tensor, released.error());
   }
   return {};
-}
-
-Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(directory, error)) return fail(Errc::kNotFound, "{}: not a directory", escape(directory));
-  auto model = Model::open(directory, options);
-  if (!model) return model;
-  if (!model->config()) return fail(Errc::kNotFound, "{}: no config.json", escape(directory));
-  return model;
 }
 
 }  // namespace ballast

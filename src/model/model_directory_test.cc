@@ -93,15 +93,16 @@ TEST(ModelDirectory, MissingShardIsNamed) {
   write_sharded(dir);
   std::filesystem::remove(dir.path(kSecond));
   EXPECT_TRUE(
-      fails(Model::open(dir.path()), Errc::kCorrupt, fmt::format("{}: shard '{}' is missing", dir.path(kIndex), kSecond)));
+      fails(Model::open(dir.path()), Errc::kNotFound, fmt::format("{}: shard '{}' is missing", dir.path(kIndex), kSecond)));
 }
 
 TEST(ModelDirectory, TensorThatItsShardLacksIsNamed) {
   const TempDir dir;
   write_sharded(dir);
   dir.write(kIndex, index_of({{"a", kFirst}, {"ghost", kSecond}}));
-  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt,
-                    fmt::format("{}: tensor 'ghost' should be in {}, but it is in no shard", dir.path(kIndex), kSecond)));
+  EXPECT_TRUE(fails(
+      Model::open(dir.path()), Errc::kCorrupt,
+      fmt::format("{}: tensor 'ghost' should be in {}, but no shard that the index names has it", dir.path(kIndex), kSecond)));
 }
 
 TEST(ModelDirectory, TensorInTwoShardsIsNamed) {
@@ -160,7 +161,7 @@ TEST(ModelDirectory, BrokenConfigIsAnError) {
   EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt, dir.path("config.json") + ": the root is not an object"));
   std::filesystem::remove(dir.path("config.json"));
   std::filesystem::create_directory(dir.path("config.json"));
-  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kUnsupported, dir.path("config.json") + ": is not a regular file"));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kIo, dir.path("config.json") + ": is not a regular file"));
 }
 
 TEST(LoadPretrained, OpensADirectoryWithAConfig) {
@@ -192,6 +193,29 @@ TEST(LoadPretrained, AllWeightsItLooksForAreNamed) {
   EXPECT_TRUE(fails(load_pretrained(dir.path()), Errc::kNotFound,
                     dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
                                  "weights.mlx is there"));
+}
+
+TEST(LoadPretrained, TakesTheFourNamesAloneAndInOrder) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  dir.write("foo.safetensors", safetensors_of({"foo"}));
+  EXPECT_FALSE(load_pretrained(dir.path()));
+  dir.write("weights.safetensors", safetensors_of({"w"}));
+  EXPECT_TRUE(load_pretrained(dir.path())->has("w"));
+  dir.write("model-00001-of-00002.safetensors", "a download that broke off");
+  dir.write("model.safetensors", safetensors_of({"m"}));
+  const auto model = load_pretrained(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(model->has("m"));
+  EXPECT_THAT(model->warnings(), ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
+}
+
+TEST(LoadPretrained, MlxWeightsAreUnsupported) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  dir.write("weights.mlx", "{}");
+  EXPECT_TRUE(
+      fails(load_pretrained(dir.path()), Errc::kUnsupported, dir.path() + ": weights.mlx is MLX JSON, which cannot be read yet"));
 }
 
 }  // namespace

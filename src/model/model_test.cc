@@ -193,7 +193,7 @@ TEST(Model, FailuresToOpenNameThePath) {
   EXPECT_TRUE(
       fails(Model::open(dir.path("x\n")), Errc::kNotFound, dir.path("x\\n") + ": cannot open: No such file or directory"));
   ASSERT_EQ(::mkfifo(dir.path("fifo").c_str(), 0644), 0);
-  EXPECT_TRUE(fails(Model::open(dir.path("fifo")), Errc::kUnsupported, dir.path("fifo") + ": is not a regular file"));
+  EXPECT_TRUE(fails(Model::open(dir.path("fifo")), Errc::kIo, dir.path("fifo") + ": is not a regular file"));
   const std::string path = dir.write("page", "<!DOCTYPE html><html></html>");
   EXPECT_TRUE(fails(Model::open(path), Errc::kCorrupt,
                     path + ": header of 5789751444030890300 bytes exceeds the limit of 100000000 bytes; this looks like an HTML "

@@ -69,7 +69,7 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
   auto source = open_file(path, options.access);
   if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
-    return fail(Errc::kCorrupt, "{}: shard '{}' is missing", escape(index_path), file_name(path));
+    return fail(Errc::kNotFound, "{}: shard '{}' is missing", escape(index_path), file_name(path));
   }
   if (!source) return fail_at(escape(path), source.error());
   return read_shard(path, std::move(*source), options);
@@ -92,17 +92,23 @@ ShardReport check_shards(std::span<const Shard> shards, const safetensors::Shard
     all_open = all_open && claimed != by_path.end();
     if (claimed == by_path.end() || claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
     const auto actual = holders.find(tensor);
-    const std::string truth = actual == holders.end() ? "it is in no shard" : "it is in " + file_name(actual->second->path);
+    const std::string truth =
+        actual == holders.end() ? "no shard that the index names has it" : "it is in " + file_name(actual->second->path);
     report.contradictions.push_back(Error{.code = Errc::kCorrupt,
                                           .message = fmt::format("{}: tensor {} should be in {}, but {}", escape(index_path),
                                                                  quote(tensor), escape(shard_name), truth)});
   }
+  std::uint64_t unlisted = 0;
+  std::string first_unlisted;
   for (const Shard& shard : shards) {
     for (const TensorInfo& tensor : shard.header.tensors) {
-      if (listed.contains(tensor.name)) continue;
-      report.oddities.push_back(
-          fmt::format("{}: tensor {} of {} is not listed", escape(index_path), quote(tensor.name), file_name(shard.path)));
+      if (listed.contains(tensor.name) || unlisted++ > 0) continue;
+      first_unlisted = fmt::format("{} of {}", quote(tensor.name), file_name(shard.path));
     }
+  }
+  if (unlisted > 0) {
+    report.oddities.push_back(fmt::format("{}: tensor {} is not listed{}", escape(index_path), first_unlisted,
+                                          unlisted > 1 ? fmt::format(", nor are {} others", unlisted - 1) : ""));
   }
   if (all_open) check_total_size(shards, *index, index_path, report.oddities);
   return report;

@@ -24,7 +24,7 @@ struct Shard {
   safetensors::Header header;
 };
 
-// `index_path` names the index that lists the file, empty without one: then a file that is missing contradicts it.
+// `index_path` names the index that lists the file, empty without one.
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options);
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
 

@@ -93,7 +93,7 @@ TEST(OpenShard, ErrorsNameTheFile) {
   const TempDir dir;
   EXPECT_TRUE(
       fails(open_shard(dir.path("f"), "", {}), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
-  EXPECT_TRUE(fails(open_shard(dir.path(), "", {}), Errc::kUnsupported, dir.path() + ": is not a regular file"));
+  EXPECT_TRUE(fails(open_shard(dir.path(), "", {}), Errc::kIo, dir.path() + ": is not a regular file"));
 }
 
 TEST(CheckShards, OneFileWithoutAnIndexIsFine) {
@@ -119,7 +119,7 @@ TEST(CheckShards, TensorThatItsShardLacksIsAContradiction) {
       .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "a.safetensors"}}};
   const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
   EXPECT_THAT(messages(report.contradictions),
-              ElementsAre("/m/i.json: tensor 'u' should be in a.safetensors, but it is in no shard"));
+              ElementsAre("/m/i.json: tensor 'u' should be in a.safetensors, but no shard that the index names has it"));
   EXPECT_THAT(report.oddities, IsEmpty());
 }
 

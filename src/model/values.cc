@@ -165,7 +165,10 @@ class BlockPass {
 TensorStats finish(const TensorInfo& tensor, const Partial& all) {
   TensorStats stats{
       .count = tensor.elements() * parts(tensor.dtype), .zeros = all.zeros, .nans = all.nans, .infinities = all.infinities};
-  if (all.finite == 0) return stats;
+  if (all.finite == 0) {
+    stats.min = stats.max = stats.mean = stats.deviation = stats.l2_norm = std::numeric_limits<double>::quiet_NaN();
+    return stats;
+  }
   const auto count = static_cast<double>(all.finite);
   stats.min = all.min;
   stats.max = all.max;

@@ -78,14 +78,13 @@ TEST(Stats, NanAndInfinityAreCountedAndLeftOut) {
   EXPECT_EQ(std::accumulate(stats->histogram.begin(), stats->histogram.end(), std::uint64_t{0}), 3);
 }
 
-TEST(Stats, NothingFiniteLeavesZeroes) {
+TEST(Stats, NothingFiniteGivesNaN) {
   const auto stats = stats_of(DType::kF32, 2, raw({kNan, kInf}));
   ASSERT_TRUE(stats);
   EXPECT_EQ(stats->finite(), 0);
-  EXPECT_EQ(stats->min, 0);
-  EXPECT_EQ(stats->max, 0);
-  EXPECT_EQ(stats->mean, 0);
-  EXPECT_EQ(stats->l2_norm, 0);
+  for (const double figure : {stats->min, stats->max, stats->mean, stats->deviation, stats->l2_norm}) {
+    EXPECT_TRUE(std::isnan(figure));
+  }
   EXPECT_FALSE(stats->constant());
 }
 

@@ -14,8 +14,6 @@
 namespace ballast {
 namespace {
 
-bool is_defect(Errc code) { return code == Errc::kCorrupt || code == Errc::kUnsupported; }
-
 // Carries one verification from check to check.
 class Verifier {
  public:
@@ -24,7 +22,7 @@ class Verifier {
   Result<VerifyReport> run(const std::string& path) {
     auto location = locate(path);
     if (!location) {
-      if (!is_defect(location.error().code)) return std::unexpected(location.error());
+      if (location.error().code != Errc::kCorrupt) return std::unexpected(location.error());
       begin("layout");
       defect(location.error().message);
       return std::move(report_);
@@ -32,7 +30,7 @@ class Verifier {
     std::ranges::move(location->warnings, std::back_inserter(report_.warnings));
     if (auto opened = check_headers(*location); !opened) return std::unexpected(opened.error());
     check_against_index(*location);
-    check_config(*location);
+    if (auto checked = check_config(*location); !checked) return std::unexpected(checked.error());
     total_ = (options_.values ? report_.bytes : 0) + (options_.sha256 ? report_.bytes : 0);
     if (options_.values) {
       if (auto checked = check_all_values(); !checked) return std::unexpected(checked.error());
@@ -51,17 +49,30 @@ class Verifier {
     begin("header");
     for (const std::string& file : location.files) {
       auto shard = open_shard(file, location.index_path, options_.open);
-      if (!shard && !is_defect(shard.error().code)) return std::unexpected(shard.error());
-      if (!shard) {
-        defect(shard.error().message);
+      if (shard) {
+        add_file(file, shard->source->size(), shard->header.tensors.size());
+        shards_.push_back(std::move(*shard));
         continue;
       }
-      report_.tensors += shard->header.tensors.size();
-      report_.bytes += shard->source->size();
-      report_.files.push_back({.path = file, .size = shard->source->size(), .tensors = shard->header.tensors.size()});
-      shards_.push_back(std::move(*shard));
+      Error& error = shard.error();
+      const bool unlisted = error.code == Errc::kNotFound && location.index;
+      if (unlisted) {
+        report_.defects.push_back({.check = "index", .message = std::move(error.message)});
+      } else if (error.code == Errc::kCorrupt || error.code == Errc::kUnsupported) {
+        std::error_code unknown;
+        add_file(file, std::filesystem::file_size(file, unknown), 0);
+        defect(std::move(error.message));
+      } else {
+        return std::unexpected(std::move(error));
+      }
     }
     return {};
+  }
+
+  void add_file(const std::string& path, std::uint64_t size, std::uint64_t tensors) {
+    report_.files.push_back({.path = path, .size = size, .tensors = tensors});
+    report_.bytes += size;
+    report_.tensors += tensors;
   }
 
   void check_against_index(const Location& location) {
@@ -72,24 +83,36 @@ class Verifier {
     std::ranges::move(shards.oddities, std::back_inserter(report_.warnings));
   }
 
-  void check_config(const Location& location) {
-    if (location.config_path.empty()) return;
+  Result<void> check_config(const Location& location) {
+    if (location.config_path.empty()) return {};
     begin("config");
     const std::string place = escape(location.config_path);
     const auto text = read_text(location.config_path);
+    if (!text && text.error().code != Errc::kCorrupt) return fail_at(place, text.error());
     const auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
-    if (!config) return defect(fmt::format("{}: {}", place, config.error().message));
+    if (config) {
+      check_tensors_against(*config, place);
+    } else {
+      defect(fmt::format("{}: {}", place, config.error().message));
+    }
+    return {};
+  }
 
+  void check_tensors_against(const ModelConfig& config, const std::string& place) {
     std::vector<TensorInfo> tensors;
     for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
-    const auto compared = check_architecture(*config, tensors);
+    const auto compared = check_architecture(config, tensors);
     if (!compared) return defect(fmt::format("{}: {}", place, compared.error().message));
-    if (!*compared) return;
+    if (!*compared) {
+      report_.skipped.push_back(fmt::format("architecture: none is known for {} model_type {}",
+                                            config.quantized ? "quantized" : "this", quote(config.model_type)));
+      return;
+    }
     begin("architecture");
     const ArchitectureReport& report = **compared;
     for (const std::string& name : report.missing) defect(fmt::format("tensor {} is missing", quote(name)));
     for (const std::string& name : report.unexpected) {
-      defect(fmt::format("tensor {} does not belong to {}", quote(name), escape(config->model_type)));
+      defect(fmt::format("tensor {} does not belong to {}", quote(name), escape(config.model_type)));
     }
     for (const ShapeMismatch& shape : report.misshaped) {
       defect(fmt::format("tensor {} has shape {}, the config implies {}", quote(shape.name), to_string(shape.found),
@@ -100,8 +123,8 @@ class Verifier {
   // File by file, so that one broken shard does not hide what is in the others.
   Result<void> check_all_values() {
     begin("values");
-    for (const VerifiedFile& file : report_.files) {
-      const auto model = Model::open(file.path, options_.open);
+    for (const Shard& shard : shards_) {
+      const auto model = Model::open(shard.path, options_.open);
       if (!model) return std::unexpected(model.error());
       std::vector<std::string_view> names;
       for (const TensorInfo& tensor : model->tensors()) names.push_back(tensor.name);
@@ -111,24 +134,25 @@ class Verifier {
       for (std::size_t i = 0; i < names.size(); ++i) {
         if (!(*stats)[i]) continue;
         for (const std::string& message : check_values(model->tensors()[i], *(*stats)[i], options_.limits)) {
-          defect(fmt::format("{}: tensor {}: {}", escape(file.path), quote(names[i]), message));
+          defect(fmt::format("{}: tensor {}: {}", escape(shard.path), quote(names[i]), message));
         }
       }
-      done_ += file.size;
+      done_ += shard.source->size();
     }
     return {};
   }
 
   Result<void> hash_files() {
     begin("sha256");
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const std::string& path = report_.files[i].path;
-      auto hash = sha256(*shards_[i].source, [&](std::uint64_t bytes) {
+    for (VerifiedFile& file : report_.files) {
+      const auto source = open_file(file.path, Access::kPread);
+      if (!source) return fail_at(escape(file.path), source.error());
+      auto hash = sha256(**source, [&](std::uint64_t bytes) {
         done_ += bytes;
-        return !options_.progress || options_.progress(done_, total_, path);
+        return !options_.progress || options_.progress(done_, total_, file.path);
       });
-      if (!hash) return fail_at(escape(path), hash.error());
-      report_.files[i].sha256 = std::move(*hash);
+      if (!hash) return fail_at(escape(file.path), hash.error());
+      file.sha256 = std::move(*hash);
     }
     return {};
   }
@@ -142,7 +166,7 @@ class Verifier {
 
   const VerifyOptions& options_;
   VerifyReport report_;
-  std::vector<Shard> shards_;  // those that could be opened; report_.files has them in the same order
+  std::vector<Shard> shards_;  // those that could be opened
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

@@ -53,7 +53,26 @@ TEST(Verify, BrokenHeaderIsADefect) {
   EXPECT_FALSE(report.ok());
   EXPECT_THAT(told(report),
               ElementsAre("header: " + path + ": file of 4 bytes is too small for a SafeTensors header (8 bytes at least)"));
-  EXPECT_THAT(report.files, IsEmpty());
+  ASSERT_EQ(report.files.size(), 1);
+  EXPECT_EQ(report.files[0].size, 4);
+}
+
+TEST(Verify, SpecialFilesAndUnreadableConfigsAreErrors) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path("model.safetensors"));
+  EXPECT_TRUE(fails(verify(dir.path()), Errc::kIo, dir.path("model.safetensors") + ": is not a regular file"));
+  const TempDir linked;
+  linked.write("model.safetensors", safetensors_of({"a"}));
+  std::filesystem::create_symlink("nowhere", linked.path("config.json"));
+  EXPECT_TRUE(
+      fails(verify(linked.path()), Errc::kNotFound, linked.path("config.json") + ": cannot open: No such file or directory"));
+}
+
+TEST(Verify, WhatWasNotCheckedIsSaid) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_of({"a"}));
+  dir.write("config.json", R"({"model_type": "bert"})");
+  EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: none is known for this model_type 'bert'"));
 }
 
 TEST(Verify, NothingToCheckIsAnError) {
@@ -102,11 +121,12 @@ TEST(Verify, GoesOnAfterTheFirstDefect) {
   const std::string config = dir.write("config.json", R"({"hidden_size": "x"})");
   const VerifyReport report = verified(dir.path());
   EXPECT_THAT(report.checks, ElementsAre("header", "index", "config"));
-  EXPECT_THAT(told(report),
-              ElementsAre("header: " + dir.path("2.safetensors") + ": invalid JSON in header: expected '{' at byte 8 of 10",
-                          "header: " + index + ": shard '3.safetensors' is missing",
-                          "index: " + index + ": tensor 'ghost' should be in 1.safetensors, but it is in no shard",
-                          "config: " + config + ": hidden_size is 'x', expected a whole number"));
+  EXPECT_THAT(
+      told(report),
+      ElementsAre("header: " + dir.path("2.safetensors") + ": invalid JSON in header: expected '{' at byte 8 of 10",
+                  "index: " + index + ": shard '3.safetensors' is missing",
+                  "index: " + index + ": tensor 'ghost' should be in 1.safetensors, but no shard that the index names has it",
+                  "config: " + config + ": hidden_size is 'x', expected a whole number"));
   EXPECT_THAT(report.warnings, ElementsAre(index + ": tensor 'extra' of 1.safetensors is not listed"));
 }
 

@@ -133,7 +133,7 @@ Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access
   if (fd.get() < 0) return fail_errno("cannot open", errno);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return fail_errno("cannot open", errno);
-  if (!S_ISREG(status.st_mode)) return fail(Errc::kUnsupported, "is not a regular file");
+  if (!S_ISREG(status.st_mode)) return fail(Errc::kIo, "is not a regular file");
   const bool mappable = access == Access::kMmap || (access == Access::kAuto && !is_on_network(fd.get()));
   return std::make_unique<FileSource>(std::move(fd), static_cast<std::uint64_t>(status.st_size), mappable);
 }

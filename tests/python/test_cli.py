@@ -128,6 +128,25 @@ class TestInspect:
             assert sum("U8" in line or "…" in line for line in text.splitlines()) >= 1
         assert json.loads(run("inspect", path, "--tensors", "--json").stdout)["tensors"][0]["name"] == name
 
+    def test_json_is_plain_ascii(self, run, tmp_path):
+        path = tmp_path / "m.safetensors"
+        path.write_bytes(safetensors_bytes({"\x9b31m\u202e": tensor("U8", [1], 0, 1)}, b"x"))
+        result = run("inspect", path, "--tensors", "--json")
+        assert result.stdout.isascii() and "\x7f" not in result.stdout
+
+    def test_names_cannot_fake_a_group(self, run, tmp_path):
+        path = tmp_path / "m.safetensors"
+        names = ["l.0.a", "l.0.b", "l.1.a:F32[1]|b"]
+        path.write_bytes(safetensors_bytes({n: tensor("F32", [1], 4 * i, 4 * i + 4) for i, n in enumerate(names)}, bytes(12)))
+        assert "{" not in run("inspect", path).stdout
+
+    def test_duplicates_open_on_request(self, run, tmp_path):
+        path = tmp_path / "m.safetensors"
+        entry = json.dumps(tensor("U8", [1], 0, 1))
+        path.write_bytes(safetensors_bytes(f'{{"a":{entry},"a":{entry}}}'.encode(), b"x"))
+        assert "duplicate tensor 'a'" in one_error_line(run("inspect", path), 3)
+        assert run("inspect", path, "--reference").returncode == 0
+
     def test_stray_single_file_is_warned_about(self, run, sharded, tiny):
         stray = sharded / "model.safetensors"
         stray.write_bytes((tiny / "model.safetensors").read_bytes())
@@ -188,6 +207,11 @@ class TestErrors:
             command = [build_dir / "ballast", "inspect", tiny, "--json", "--tensors"]
             result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
         assert result.returncode == 4 and result.stderr.count("\n") == 1
+
+    def test_errors_survive_a_closed_standard_error(self, build_dir, tmp_path):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([build_dir / "ballast", "inspect", tmp_path / "no"], stderr=full, stdout=subprocess.PIPE)
+        assert result.returncode == 3 and result.stdout == b""
 
     def test_header_limit_can_be_raised(self, run, tmp_path):
         path = tmp_path / "m.safetensors"

@@ -308,5 +308,5 @@ def test_a_directory_in_use_is_refused(make, tmp_path, capsys):
 
 def test_script_runs_by_its_own_name_and_prints_one_line(tmp_path):
     run = subprocess.run([SCRIPT, tmp_path / "model", "--shards", "2"], capture_output=True, text=True, check=True)
-    assert run.stdout == "model: 46 tensors, 230,080 parameters, 464.95 KB in 2 files\n"
+    assert run.stdout == "model: 46 tensors, 230,080 parameters, 464.95 kB in 2 files\n"
     assert run.stderr == ""
