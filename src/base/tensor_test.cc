@@ -79,7 +79,7 @@ TEST(TensorView, EmptyTensorsGiveEmptySpansWhereverTheyLie) {
 }
 
 TEST(Tensor, BytesAreAlignedTo64) {
-  for (const std::size_t size : {0, 1, 100}) {
+  for (const std::size_t size : {0U, 1U, 100U}) {
     const Tensor tensor("t", DType::kU8, {size}, size);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.bytes().data()) % 64, 0);
     EXPECT_EQ(tensor.view().bytes.size(), size);
