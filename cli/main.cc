@@ -82,6 +82,7 @@ Exit exit_code(const Error& error) {
   switch (error.code) {
     case Errc::kInvalidArgument: return kUsage;
     case Errc::kCancelled: return kInterrupted;
+    case Errc::kWrite: return kBadOutput;
     case Errc::kIo:
     case Errc::kCorrupt:
     case Errc::kUnsupported:

@@ -8,7 +8,8 @@ namespace ballast {
 
 // Names what a caller can do about a failure; the message says what failed.
 enum class Errc {
-  kIo,               // the operating system refused or broke off a read or a write
+  kIo,               // the operating system refused or broke off a read
+  kWrite,            // the output could not be written: no room, no permission, or it cannot hold what it was given
   kCorrupt,          // the bytes contradict themselves, their format or each other
   kUnsupported,      // well formed, but nothing here can do what was asked of it
   kNotFound,         // no such file or tensor

@@ -9,28 +9,10 @@
 #include "base/text.h"
 #include "model/locate.h"
 #include "model/modality.h"
-#include "model/shards.h"
 #include "model/slice.h"
+#include "model/state.h"
 
 namespace ballast {
-
-struct Model::State {
-  std::string path;
-  std::vector<Shard> shards;
-  std::vector<ModelFile> files;     // of `shards`, one each
-  LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
-  NameIndex index;                  // of `tensors`
-  Metadata metadata;
-  std::optional<ModelConfig> config;
-  std::vector<std::string> warnings;
-
-  Result<const TensorInfo*> get(std::string_view name) const;
-  const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
-  std::uint64_t position(const TensorInfo& tensor) const { return files[tensor.file].data_start + tensor.begin; }
-  std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
-
-  void join_shards();
-};
 
 Result<const TensorInfo*> Model::State::get(std::string_view name) const {
   if (const auto position = index.find(tensors, name)) return &tensors[*position];

@@ -114,6 +114,7 @@ inline std::string safetensors_of(const std::vector<std::string>& names) {
 inline std::string_view name(Errc code) {
   switch (code) {
     case Errc::kIo: return "kIo";
+    case Errc::kWrite: return "kWrite";
     case Errc::kCorrupt: return "kCorrupt";
     case Errc::kUnsupported: return "kUnsupported";
     case Errc::kNotFound: return "kNotFound";

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ballast/model.h>
+
+#include "base/bytes.h"
+#include "base/name_index.h"
+#include "model/shards.h"
+
+namespace ballast {
+
+// What a model is made of; its member functions are spread over several files.
+struct Model::State {
+  std::string path;
+  std::vector<Shard> shards;
+  std::vector<ModelFile> files;     // of `shards`, one each
+  LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
+  NameIndex index;                  // of `tensors`
+  Metadata metadata;
+  std::optional<ModelConfig> config;
+  std::vector<std::string> warnings;
+
+  Result<const TensorInfo*> get(std::string_view name) const;
+  const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
+  std::uint64_t position(const TensorInfo& tensor) const { return files[tensor.file].data_start + tensor.begin; }
+  std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
+
+  void join_shards();
+};
+
+}  // namespace ballast
