@@ -25,6 +25,7 @@ using nlohmann::json;
 std::string_view name(Errc code) {
   switch (code) {
     case Errc::kIo: return "io";
+    case Errc::kWrite: return "write";
     case Errc::kCorrupt: return "corrupt";
     case Errc::kUnsupported: return "unsupported";
     case Errc::kNotFound: return "not_found";
