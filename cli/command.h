@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -24,13 +26,27 @@ Exit exit_code(const Error& error);
 // Prints "ballast: message" to standard error and returns the code that goes with it.
 Exit report(const Error& error);
 
-// What --reference and --max-header-mb ask for.
-OpenOptions open_options(bool reference, std::uint64_t max_header_mb);
+// How a command opens what it reads.
+struct ReadOptions {
+  bool reference = false;
+  std::uint64_t max_header_mb = 100;
+
+  OpenOptions open() const;
+};
+void add_read_options(CLI::App& command, ReadOptions& options);
+
+void add_path(CLI::App& command, std::string& path, const std::string& name = "PATH");
+void add_threads(CLI::App& command, unsigned& threads);
+void add_json(CLI::App& command, bool& json);
 
 // A command adds its options to `app` and leaves in `run` what to do when it is chosen.
 using Run = std::function<Exit()>;
 void add_inspect(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
+void add_convert(CLI::App& app, Run& run);
+void add_diff(CLI::App& app, Run& run);
+void add_extract(CLI::App& app, Run& run);
+void add_metadata(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 
 }  // namespace ballast::cli

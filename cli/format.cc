@@ -58,6 +58,11 @@ std::string label_text(std::string_view name) {
   return fmt::format("{}…{}", escape(name.substr(0, head)), escape(name.substr(tail)));
 }
 
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; }));
+}
+
 std::string counted(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }

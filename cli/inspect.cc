@@ -29,8 +29,7 @@ struct InspectOptions {
   bool tensors = false;
   bool stats = false;
   std::string filter = "*";
-  std::uint64_t max_header_mb = 100;
-  bool reference = false;
+  ReadOptions read;
 };
 
 using Stats = std::vector<std::optional<TensorStats>>;
@@ -172,12 +171,6 @@ void print_metadata(const Metadata& metadata) {
   }
 }
 
-// The display width of a UTF-8 text, near enough: one column per code point.
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; }));
-}
-
 std::string pad(std::string_view text, std::size_t columns) {
   return std::string(text) + std::string(columns - std::min(columns, width(text)), ' ');
 }
@@ -276,7 +269,7 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
 }
 
 Exit inspect(const InspectOptions& options) {
-  const auto model = Model::open(options.path, open_options(options.reference, options.max_header_mb));
+  const auto model = Model::open(options.path, options.read.open());
   if (!model) return report(model.error());
   Selection selection{.tensors = select(*model, options.filter), .stats = {}};
   if (options.stats) {
@@ -308,15 +301,12 @@ Exit inspect(const InspectOptions& options) {
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* const command = app.add_subcommand("inspect", "Show what is in a model: a tree, totals, statistics");
-  command->add_option("PATH", options->path, "A .safetensors file, a model directory or an index")->required();
+  add_path(*command, options->path);
   command->add_flag("--tensors", options->tensors, "List every tensor with its place in the file");
   command->add_flag("--stats", options->stats, "Read all values: range, mean, deviation, zeros, NaN, Inf, histogram");
   command->add_option("--filter", options->filter, "Only tensors whose name matches, such as '*.mlp.*'")->type_name("GLOB");
-  command->add_option("--max-header-mb", options->max_header_mb, "Accept headers up to this size (default 100)")
-      ->type_name("MB")
-      ->check(CLI::Range(1, 1'000'000).description(""));
-  command->add_flag("--reference", options->reference, "Accept all that the reference accepts, duplicate names included");
-  command->add_flag("--json", options->json, "Print one JSON document");
+  add_read_options(*command, options->read);
+  add_json(*command, options->json);
   command->footer(
       "Examples:\n"
       "  ballast inspect model.safetensors\n"

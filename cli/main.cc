@@ -43,7 +43,7 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc
 }
 
 Exit run(int argc, char** argv) {
-  CLI::App app("Opens, checks and inspects model weights.", "ballast");
+  CLI::App app("Opens, checks and converts model weights.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", fmt::format("ballast {}", kVersion), "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
@@ -52,12 +52,17 @@ Exit run(int argc, char** argv) {
       "Examples:\n"
       "  ballast inspect model.safetensors        what is inside, as a tree\n"
       "  ballast verify Qwen3-0.6B/ --values      is it whole, and are the numbers sane?\n"
+      "  ballast convert Qwen3-0.6B/ out/ --dtype bf16\n"
       "  ballast COMMAND --help                   more about one command\n\n"
       "Exit codes: 0 done; 1 checked and found false; 2 wrong usage; 3 bad input;\n"
       "4 output not written; 130 interrupted.");
   Run chosen;
   add_inspect(app, chosen);
   add_verify(app, chosen);
+  add_convert(app, chosen);
+  add_diff(app, chosen);
+  add_extract(app, chosen);
+  add_metadata(app, chosen);
   add_completion(app, chosen);
   for (CLI::App* const command : app.get_subcommands({})) command->group("Commands");
 
@@ -91,9 +96,28 @@ Exit exit_code(const Error& error) {
   return kBadInput;
 }
 
-OpenOptions open_options(bool reference, std::uint64_t max_header_mb) {
+OpenOptions ReadOptions::open() const {
   return {.strictness = reference ? Strictness::kReference : Strictness::kStrict, .max_header_bytes = max_header_mb * 1'000'000};
 }
+
+void add_read_options(CLI::App& command, ReadOptions& options) {
+  command.add_option("--max-header-mb", options.max_header_mb, "Accept headers up to this size (default 100)")
+      ->type_name("MB")
+      ->check(CLI::Range(1, 1'000'000).description(""));
+  command.add_flag("--reference", options.reference, "Accept all that the reference accepts, duplicate names included");
+}
+
+void add_path(CLI::App& command, std::string& path, const std::string& name) {
+  command.add_option(name, path, "A weights file, a model directory or an index")->required();
+}
+
+void add_threads(CLI::App& command, unsigned& threads) {
+  command.add_option("--threads", threads, "Threads to use (default: one per core)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
+}
+
+void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print one JSON document"); }
 
 Exit report(const Error& error) {
   complain("ballast: " + error.message);

@@ -23,8 +23,7 @@ struct Options {
   bool sha256 = false;
   bool json = false;
   unsigned threads = 0;
-  std::uint64_t max_header_mb = 100;
-  bool reference = false;
+  ReadOptions read;
 };
 
 std::uint64_t count_defects(const VerifyReport& found, const std::string& check) {
@@ -87,7 +86,7 @@ void print_text(const std::string& path, const VerifyReport& found) {
 
 Exit run_verify(const Options& options) {
   ProgressBar bar("verifying");
-  const auto found = verify(options.path, {.open = open_options(options.reference, options.max_header_mb),
+  const auto found = verify(options.path, {.open = options.read.open(),
                                            .values = options.values,
                                            .sha256 = options.sha256,
                                            .threads = options.threads,
@@ -107,17 +106,12 @@ Exit run_verify(const Options& options) {
 void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("verify", "Check headers, offsets, shards against index, config against tensors");
-  command->add_option("PATH", options->path, "A .safetensors file, a model directory or an index")->required();
+  add_path(*command, options->path);
   command->add_flag("--values", options->values, "Also look for NaN, Inf and weights that are constant or nearly all zero");
   command->add_flag("--sha256", options->sha256, "Also print the SHA-256 of each file");
-  command->add_option("--threads", options->threads, "Threads to use (default: one per core)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
-  command->add_option("--max-header-mb", options->max_header_mb, "Accept headers up to this size (default 100)")
-      ->type_name("MB")
-      ->check(CLI::Range(1, 1'000'000).description(""));
-  command->add_flag("--reference", options->reference, "Accept all that the reference accepts, duplicate names included");
-  command->add_flag("--json", options->json, "Print one JSON document");
+  add_threads(*command, options->threads);
+  add_read_options(*command, options->read);
+  add_json(*command, options->json);
   command->footer(
       "Exits with 0 if all is well, 1 if a defect was found, 3 if there was nothing to check.\n\n"
       "Examples:\n"

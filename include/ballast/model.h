@@ -36,8 +36,12 @@ struct OpenOptions {
   std::uint64_t max_header_bytes = 100'000'000;
 };
 
+enum class Format { kSafetensors, kMlxJson };
+std::string_view name(Format format);  // safetensors, mlx-json
+
 struct ModelFile {
   std::string path;
+  Format format = Format::kSafetensors;
   std::uint64_t size = 0;
   std::uint64_t data_start = 0;  // where tensor data begins; TensorInfo counts from here
   Metadata metadata;
@@ -65,6 +69,7 @@ class Model {
   ~Model();
 
   const std::string& path() const;              // as given to open()
+  const std::string& directory() const;         // of the config and other files that belong to it; empty for a lone file
   std::span<const ModelFile> files() const;     // in name order
   std::uint64_t file_size() const;              // of all files
   std::span<const TensorInfo> tensors() const;  // by file, then by position in it
@@ -96,6 +101,7 @@ class Model {
 
  private:
   struct State;
+  friend struct ModelAccess;
   explicit Model(std::unique_ptr<State> state);
   static Result<Model> open_at(const std::string& path, Location location, const OpenOptions& options);
   friend Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options);

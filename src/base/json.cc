@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 
 #include "base/fail.h"
@@ -59,5 +60,29 @@ Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::st
   }
   return root;
 }
+
+void append_json_string(std::string_view text, std::string& out) {
+  out += '"';
+  while (!text.empty()) {
+    const auto stop =
+        std::ranges::find_if(text, [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; });
+    const auto plain = static_cast<std::size_t>(stop - text.begin());
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    constexpr std::string_view kNamed = "\"\\\b\f\n\r\t";
+    constexpr std::string_view kLetters = "\"\\bfnrt";
+    if (const std::size_t at = kNamed.find(text.front()); at != std::string_view::npos) {
+      out += '\\';
+      out += kLetters[at];
+    } else {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(text.front()));
+    }
+    text.remove_prefix(1);
+  }
+  out += '"';
+}
+
+bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
 
 }  // namespace ballast

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <simdjson.h>
@@ -11,5 +12,10 @@ namespace ballast {
 // Parses a whole document; the result lives in `parser`. Besides JSON takes what Python's json module writes: bare NaN and
 // Infinity (they become strings) and integers of 19 digits and more (they become doubles).
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text);
+
+// Appends "text" with what JSON must escape escaped, and nothing else. `text` must be UTF-8.
+void append_json_string(std::string_view text, std::string& out);
+
+bool is_utf8(std::string_view text);
 
 }  // namespace ballast

@@ -11,13 +11,15 @@
 
 namespace ballast {
 
+// What a caller's number of threads stands for: 0 is one per core.
+inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : std::max(1U, std::thread::hardware_concurrency()); }
+
 // Calls work(worker, i) for every i below `count`, on `threads` threads (0: one per core), in no order. `worker` numbers the
 // thread, for buffers of its own. A call that returns false stops the rest, and so does one that throws: its exception reaches
 // the caller. Where the system gives no more threads, those there are do the work.
 template <class Work>
 void parallel_for(std::size_t count, unsigned threads, Work&& work) {
-  if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
-  threads = static_cast<unsigned>(std::min<std::size_t>(threads, count));
+  threads = static_cast<unsigned>(std::min<std::size_t>(thread_count(threads), count));
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> stopped = false;
   std::mutex mutex;

@@ -184,7 +184,8 @@ Result<Location> locate(const std::string& path) {
     return locate_in(given, *names);
   }();
   if (!location) return location;
-  const fs::path config = (is_directory ? given : given.parent_path()) / "config.json";
+  location->directory = is_directory ? path : given.has_parent_path() ? given.parent_path().string() : ".";
+  const fs::path config = fs::path(location->directory) / "config.json";
   if (fs::exists(fs::symlink_status(config, error))) location->config_path = config.string();
   return location;
 }
@@ -215,6 +216,7 @@ Result<Location> locate_pretrained(const std::string& directory) {
     const bool has_mlx = fs::exists(folder / "weights.mlx", error);
     return error_here(has_mlx ? Errc::kUnsupported : Errc::kNotFound, has_mlx ? kMlxUnsupported : kNoWeights);
   }
+  location.directory = directory;
   location.config_path = (folder / "config.json").string();
   return location;
 }

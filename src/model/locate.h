@@ -15,6 +15,7 @@ struct Location {
   std::vector<std::string> files;  // of weights, in name order; some may be missing when an index names them
   std::string index_path;          // empty without an index
   std::optional<safetensors::ShardIndex> index;
+  std::string directory;    // that the files belong to; empty for a single file
   std::string config_path;  // empty for a single file, and where there is none
   std::vector<std::string> warnings;
 };

@@ -48,6 +48,8 @@ void Model::State::join_shards() {
   index.insert_all(tensors);
 }
 
+std::string_view name(Format format) { return format == Format::kMlxJson ? "mlx-json" : "safetensors"; }
+
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -68,6 +70,7 @@ Result<Model> load_pretrained(const std::string& directory, const OpenOptions& o
 Result<Model> Model::open_at(const std::string& path, Location location, const OpenOptions& options) {
   auto state = std::make_unique<State>();
   state->path = path;
+  state->directory = std::move(location.directory);
   state->warnings = std::move(location.warnings);
   for (const std::string& file : location.files) {
     auto shard = open_shard(file, location.index_path, options);
@@ -99,6 +102,7 @@ Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::str
 }
 
 const std::string& Model::path() const { return state_->path; }
+const std::string& Model::directory() const { return state_->directory; }
 std::span<const ModelFile> Model::files() const { return state_->files; }
 std::span<const TensorInfo> Model::tensors() const { return state_->tensors; }
 const Metadata& Model::metadata() const { return state_->metadata; }

@@ -11,30 +11,6 @@
 namespace ballast {
 namespace {
 
-struct Range {
-  std::int64_t start;  // of the first element taken; meaningless when count is 0
-  std::int64_t step;
-  std::uint64_t count;
-};
-
-// What Python's slice.indices() gives for a dimension of `size`.
-Range resolve(const Slice& slice, std::int64_t size) {
-  const bool forward = slice.step > 0;
-  const std::int64_t low = forward ? 0 : -1;
-  const std::int64_t high = forward ? size : size - 1;
-  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t missing) {
-    if (!given) return missing;
-    const std::int64_t position = *given < 0 ? *given + size : *given;  // size >= 0, so this cannot overflow
-    return std::clamp(position, low, high);
-  };
-  const std::int64_t start = bound(slice.start, forward ? low : high);
-  const std::int64_t stop = bound(slice.stop, forward ? high : low);
-  const std::int64_t distance = forward ? stop - start : start - stop;
-  if (distance <= 0) return {.start = 0, .step = slice.step, .count = 0};
-  const auto stride = forward ? static_cast<std::uint64_t>(slice.step) : 0 - static_cast<std::uint64_t>(slice.step);
-  return {.start = start, .step = slice.step, .count = (static_cast<std::uint64_t>(distance) - 1) / stride + 1};
-}
-
 // Takes runs in output order and reads neighbours together.
 class RunReader {
  public:
@@ -139,6 +115,23 @@ Result<Slice> parse_slice(std::string_view text) {
 
 }  // namespace
 
+SliceRange resolve_slice(const Slice& slice, std::int64_t size) {
+  const bool forward = slice.step > 0;
+  const std::int64_t low = forward ? 0 : -1;
+  const std::int64_t high = forward ? size : size - 1;
+  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t missing) {
+    if (!given) return missing;
+    const std::int64_t position = *given < 0 ? *given + size : *given;  // size >= 0, so this cannot overflow
+    return std::clamp(position, low, high);
+  };
+  const std::int64_t start = bound(slice.start, forward ? low : high);
+  const std::int64_t stop = bound(slice.stop, forward ? high : low);
+  const std::int64_t distance = forward ? stop - start : start - stop;
+  if (distance <= 0) return {.start = 0, .step = slice.step, .count = 0};
+  const auto stride = forward ? static_cast<std::uint64_t>(slice.step) : 0 - static_cast<std::uint64_t>(slice.step);
+  return {.start = start, .step = slice.step, .count = (static_cast<std::uint64_t>(distance) - 1) / stride + 1};
+}
+
 Result<std::vector<Slice>> parse_slices(std::string_view text) {
   std::vector<Slice> slices;
   for (const std::string_view part : split(text, ',')) {
@@ -153,19 +146,19 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
   if (slices.size() > shape.size()) {
     return fail(Errc::kInvalidArgument, "{} slices for {} dimensions", slices.size(), shape.size());
   }
-  std::vector<Range> ranges;
+  std::vector<SliceRange> ranges;
   bool empty = false;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const Slice slice = i < slices.size() ? slices[i] : Slice{};
     if (slice.step == 0) return fail(Errc::kInvalidArgument, "slice step of dimension {} is 0", i);
     const bool whole = !slice.start && !slice.stop && slice.step == 1;
     if (!whole && shape[i] > INT64_MAX) return fail(Errc::kUnsupported, "dimension {} of {} is too large to slice", i, shape[i]);
-    ranges.push_back(whole ? Range{.start = 0, .step = 1, .count = shape[i]}
-                           : resolve(slice, static_cast<std::int64_t>(shape[i])));
+    ranges.push_back(whole ? SliceRange{.start = 0, .step = 1, .count = shape[i]}
+                           : resolve_slice(slice, static_cast<std::int64_t>(shape[i])));
     empty = empty || ranges.back().count == 0;
   }
   SlicePlan plan;
-  for (const Range& range : ranges) plan.shape.push_back(range.count);
+  for (const SliceRange& range : ranges) plan.shape.push_back(range.count);
   if (empty) return plan;
 
   // No dimension is 0, so every stride below is at most the tensor's size in bits, and must fit a signed number.
@@ -182,7 +175,7 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
   };
   std::vector<BitStep> steps;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    const Range& range = ranges[i];
+    const SliceRange& range = ranges[i];
     first += static_cast<std::uint64_t>(range.start) * stride;
     total *= range.count;
     if (range.count > 1) {

@@ -25,6 +25,14 @@ struct SlicePlan {
   std::uint64_t bytes = 0;  // of the whole slice
 };
 
+// What Python's slice.indices() gives for a dimension of `size`.
+struct SliceRange {
+  std::int64_t start;  // of the first element taken; meaningless when count is 0
+  std::int64_t step;
+  std::uint64_t count;
+};
+SliceRange resolve_slice(const Slice& slice, std::int64_t size);
+
 Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> slices);
 
 // Copies the planned bytes of a tensor that begins at `base` of `source`. Runs that lie close together share a read.

@@ -15,6 +15,7 @@ namespace ballast {
 // What a model is made of; its member functions are spread over several files.
 struct Model::State {
   std::string path;
+  std::string directory;
   std::vector<Shard> shards;
   std::vector<ModelFile> files;     // of `shards`, one each
   LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
@@ -29,6 +30,11 @@ struct Model::State {
   std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
 
   void join_shards();
+};
+
+// Lets other parts of the library at the files of a model.
+struct ModelAccess {
+  static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 };
 
 }  // namespace ballast

@@ -118,7 +118,7 @@ class BlockPass {
     std::mutex mutex;
     std::uint64_t done = done_before;
     std::optional<Error> error;
-    const unsigned threads = options_.threads != 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
+    const unsigned threads = thread_count(options_.threads);
     std::vector<std::vector<std::byte>> buffers(threads);
     parallel_for(blocks_.size(), threads, [&](unsigned worker, std::size_t number) {
       const Block& block = blocks_[number];

@@ -82,6 +82,19 @@ class FileSource final : public Source {
     return {};
   }
 
+  std::uint64_t copy_to(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t place) const override {
+    auto from = static_cast<off_t>(offset);
+    auto to = static_cast<off_t>(place);
+    std::uint64_t moved = 0;
+    while (moved < length) {
+      const ssize_t count = ::copy_file_range(fd_.get(), &from, file, &to, length - moved, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      moved += static_cast<std::uint64_t>(count);
+    }
+    return moved;
+  }
+
   Result<std::span<const std::byte>> map() const override {
     if (!mappable_) {
       return fail(Errc::kUnsupported, "opened without a map, so there are no views: use read(), or open with Access::kMmap");

@@ -24,12 +24,18 @@ class Source {
   // Fills `out` from `offset` on, whole or not at all: an end before that is an error.
   virtual Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
 
+  // Moves bytes from `offset` on to a place in another file without passing them through this process, as far as the system can;
+  // returns how many it moved.
+  virtual std::uint64_t copy_to(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t place) const;
+
   // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
   virtual Result<std::span<const std::byte>> map() const = 0;
 
   // Drops the mapped pages that lie wholly inside the range; they are read again when touched.
   virtual Result<void> release(std::uint64_t offset, std::uint64_t length) const = 0;
 };
+
+inline std::uint64_t Source::copy_to(std::uint64_t, std::uint64_t, int, std::uint64_t) const { return 0; }
 
 // Opens a regular file. Errors do not name it: the caller knows what the path stands for.
 Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access);

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ballast/dtype.h>
+#include <ballast/error.h>
+
+namespace ballast::cli {
+
+// What users type. Errors are kInvalidArgument.
+
+Result<DType> parse_dtype_argument(std::string_view text);  // bf16, F8_E4M3, float32
+
+Result<std::uint64_t> parse_size(std::string_view text);  // 300MB, 1.5GB, 2GiB, 4096
+
+// Splits at the first '='; `option` is for the message.
+Result<std::pair<std::string, std::string>> parse_key_value(std::string_view option, std::string_view text);
+
+}  // namespace ballast::cli

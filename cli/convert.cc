@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/convert_model.h>
+#include <ballast/text.h>
+
+#include "arguments.h"
+#include "command.h"
+#include "format.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string in;
+  std::string out;
+  std::vector<std::string> dtypes;
+  std::string format;
+  std::string max_shard_size;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  std::vector<std::string> renames;
+  std::vector<std::string> metadata;
+  bool allow_loss = false;
+  unsigned threads = 0;
+  std::uint64_t memory_limit_mb = 384;
+  ReadOptions read;
+  bool json = false;
+};
+
+Result<void> set_dtypes(const Options& options, ConvertOptions& convert) {
+  for (const std::string& argument : options.dtypes) {
+    const std::size_t equals = argument.rfind('=');
+    const auto dtype = parse_dtype_argument(equals == std::string::npos ? argument : argument.substr(equals + 1));
+    if (!dtype) return std::unexpected(dtype.error());
+    if (equals == std::string::npos) {
+      convert.dtype = *dtype;
+    } else {
+      convert.dtype_rules.push_back({.pattern = argument.substr(0, equals), .dtype = *dtype});
+    }
+  }
+  return {};
+}
+
+Result<ConvertOptions> convert_options(const Options& options, const Model& model) {
+  ConvertOptions convert{.include = options.include,
+                         .exclude = options.exclude,
+                         .on_loss = options.allow_loss ? OnLoss::kReport : OnLoss::kRefuse,
+                         .sink = {.metadata = model.metadata(), .threads = options.threads},
+                         .memory_limit = options.memory_limit_mb << 20};
+  if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
+  if (options.format == "safetensors") convert.sink.format = Format::kSafetensors;
+  if (options.format == "mlx-json") convert.sink.format = Format::kMlxJson;
+  if (!options.max_shard_size.empty()) {
+    const auto bytes = parse_size(options.max_shard_size);
+    if (!bytes) return std::unexpected(bytes.error());
+    convert.sink.max_shard_bytes = *bytes;
+  }
+  for (const std::string& argument : options.renames) {
+    auto rename = parse_key_value("--rename", argument);
+    if (!rename) return std::unexpected(rename.error());
+    convert.renames.push_back({.from = std::move(rename->first), .to = std::move(rename->second)});
+  }
+  for (const std::string& argument : options.metadata) {
+    if (argument.find('=') == std::string::npos) {
+      convert.sink.metadata.erase(argument);
+      continue;
+    }
+    const auto pair = parse_key_value("--metadata", argument);
+    if (!pair) return std::unexpected(pair.error());
+    convert.sink.metadata[pair->first] = pair->second;
+  }
+  return convert;
+}
+
+void print_json(const Options& options, const ConvertReport& done, double seconds) {
+  Json files = Json::array();
+  for (const ConvertedFile& file : done.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
+  const Json json{{"input", options.in},          {"output", options.out},       {"files", std::move(files)},
+                  {"tensor_count", done.tensors}, {"converted", done.converted}, {"data_bytes", done.data_bytes},
+                  {"seconds", seconds},           {"warnings", done.warnings}};
+  print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+}
+
+void print_text(const Options& options, const ConvertReport& done, double seconds) {
+  std::uint64_t bytes = 0;
+  for (const ConvertedFile& file : done.files) bytes += file.bytes;
+  print("{}: {} in {}, {}, {} converted, {} copied  {}\n", tinted(Tone::kBold, escape(options.out)),
+        counted(done.tensors, "tensor"), counted(done.files.size(), "file"), human_bytes(bytes), grouped(done.converted),
+        grouped(done.tensors - done.converted),
+        tinted(Tone::kDim,
+               fmt::format("({:.1f} s, {}/s)", seconds,
+                           human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-3))))));
+}
+
+Exit run_convert(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto model = Model::open(options.in, options.read.open());
+  if (!model) return report(model.error());
+  if (!options.json) {
+    for (const std::string& warning : model->warnings()) warn(warning);
+  }
+  auto convert = convert_options(options, *model);
+  if (!convert) return report(convert.error());
+  ProgressBar bar("converting");
+  convert->progress = bar.callback();
+  const auto done = convert_model(*model, options.out, *convert);
+  bar.clear();
+  if (!done) return report(done.error());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    print_json(options, *done, seconds);
+    return kDone;
+  }
+  for (const std::string& warning : done->warnings) warn(warning);
+  print_text(options, *done, seconds);
+  return kDone;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("convert", "Write a model with other dtypes, names, shards or format");
+  add_path(*command, options->in, "IN");
+  command->add_option("OUT", options->out, "One file if it ends in .safetensors or .mlx, else a model directory")->required();
+  command
+      ->add_option("--dtype", options->dtypes, "f32, bf16, f8_e4m3 … for tensors of its kind, or GLOB=DTYPE for some; repeatable")
+      ->type_name("DTYPE");
+  command->add_option("--format", options->format, "safetensors or mlx-json (default: as OUT ends, else safetensors)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"safetensors", "mlx-json"}).description(""));
+  command
+      ->add_option("--max-shard-size", options->max_shard_size,
+                   "Split a directory's weights into files of at most this, such as 5GB")
+      ->type_name("SIZE");
+  command->add_option("--include", options->include, "Only tensors whose name matches; repeatable")->type_name("GLOB");
+  command->add_option("--exclude", options->exclude, "No tensors whose name matches; repeatable")->type_name("GLOB");
+  command->add_option("--rename", options->renames, "Rename a tensor; each * in FROM fills one in TO; repeatable")
+      ->type_name("FROM=TO");
+  command->add_option("--metadata", options->metadata, "Set metadata, which is otherwise kept; K alone drops it; repeatable")
+      ->type_name("K=V");
+  command->add_flag("--allow-loss", options->allow_loss, "Convert integers even where their values do not fit, and say how many");
+  add_threads(*command, options->threads);
+  command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
+      ->type_name("MB")
+      ->check(CLI::Range(16, 1'048'576).description(""));
+  add_read_options(*command, options->read);
+  add_json(*command, options->json);
+  for (CLI::Option* const option : command->get_options()) {
+    if (option->get_items_expected_max() > 1) option->expected(1)->take_all();
+  }
+  command->footer(
+      "From directory to directory, config and tokenizer go along. OUT may be IN: it is replaced when all is written.\n\n"
+      "Examples:\n"
+      "  ballast convert Qwen3-0.6B/ out/ --dtype bf16 --max-shard-size 2GB\n"
+      "  ballast convert model.safetensors small.safetensors --dtype f16 --dtype '*norm*=f32'\n"
+      "  ballast convert model.safetensors renamed.safetensors --rename 'model.*=decoder.*'\n"
+      "  ballast convert model.safetensors weights.mlx");
+  command->callback([options, &run] { run = [options] { return run_convert(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,76 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ballast/npy.h>
+#include <ballast/text.h>
+
+#include "command.h"
+#include "format.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string path;
+  std::string tensor;
+  std::string slice;
+  std::string out = "-";
+  ReadOptions read;
+};
+
+Result<DType> extract(const Options& options, const Model& model, std::span<const Slice> slices) {
+  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out);
+  return write_npy(model, options.tensor, slices, [](std::span<const std::byte> bytes) -> Result<void> {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size()) return {};
+    return std::unexpected(Error{.code = Errc::kWrite, .message = "cannot write to standard output"});
+  });
+}
+
+Exit run_extract(const Options& options) {
+  if (options.out == "-" && ::isatty(STDOUT_FILENO) == 1) {
+    return report({.code = Errc::kInvalidArgument, .message = "standard output is a terminal: name a file with -o"});
+  }
+  std::vector<Slice> slices;
+  if (!options.slice.empty()) {
+    auto parsed = parse_slices(options.slice);
+    if (!parsed) return report(std::move(parsed.error()).at("--slice"));
+    slices = std::move(*parsed);
+  }
+  const auto model = Model::open(options.path, options.read.open());
+  if (!model) return report(model.error());
+  for (const std::string& warning : model->warnings()) warn(warning);
+  const auto dtype = extract(options, *model, slices);
+  if (!dtype) return report(dtype.error());
+  if (const TensorInfo* const tensor = model->find(options.tensor); tensor->dtype != *dtype) {
+    complain(fmt::format("note: numpy has no {}, the values are written as {}", name(tensor->dtype), name(*dtype)));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_extract(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("extract", "Write one tensor, or a part of it, as a .npy file");
+  add_path(*command, options->path, "IN");
+  command->add_option("NAME", options->tensor, "The tensor's name")->required();
+  command->add_option("--slice", options->slice, "What to take of each dimension, as in numpy: '0:10,:,::2'")
+      ->type_name("SLICES");
+  command->add_option("-o,--output", options->out, "The file to write (default: standard output)")->type_name("FILE");
+  add_read_options(*command, options->read);
+  command->footer(
+      "numpy has no BF16, F8 and F4: they are written as F32, which holds all their values.\n\n"
+      "Examples:\n"
+      "  ballast extract model.safetensors model.norm.weight -o norm.npy\n"
+      "  ballast extract Qwen3-0.6B/ model.embed_tokens.weight --slice '0:10,:' | python3 -c \\\n"
+      "    'import sys, io, numpy; print(numpy.load(io.BytesIO(sys.stdin.buffer.read())))'");
+  command->callback([options, &run] { run = [options] { return run_extract(*options); }; });
+}
+
+}  // namespace ballast::cli

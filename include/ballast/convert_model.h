@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ballast/dtype.h>
+#include <ballast/error.h>
+#include <ballast/model.h>
+#include <ballast/progress.h>
+#include <ballast/sink.h>
+
+namespace ballast {
+
+// Patterns are globs, as in <ballast/glob.h>, and one that matches no tensor is an error.
+struct DTypeRule {
+  std::string pattern;
+  DType dtype;
+};
+
+// What each `*` of `from` takes, as little as possible, stands in for the `*` of `to`: "model.*" to "decoder.*".
+struct Rename {
+  std::string from;
+  std::string to;
+};
+
+enum class OnLoss {
+  kRefuse,  // a conversion that cannot keep an integer's value is an error
+  kReport,  // it is done, and a warning says how many values changed
+};
+
+struct ConvertOptions {
+  std::optional<DType> dtype;          // for all tensors of its kind: a float for floats, an integer for integers
+  std::vector<DTypeRule> dtype_rules;  // for tensors by name, whatever they are; the last one that matches wins
+  std::vector<std::string> include;    // none: everything
+  std::vector<std::string> exclude;
+  std::vector<Rename> renames;  // the first one that matches is taken
+  OnLoss on_loss = OnLoss::kRefuse;
+  SinkOptions sink;                                       // its metadata is what is written
+  std::uint64_t memory_limit = std::uint64_t{384} << 20;  // of buffers and all else that is not the page cache, about
+  Progress progress;
+};
+
+struct ConvertedFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+};
+
+struct ConvertReport {
+  std::vector<ConvertedFile> files;  // of weights
+  std::uint64_t tensors = 0;
+  std::uint64_t converted = 0;  // tensors whose dtype changed
+  std::uint64_t data_bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+// Writes the model to `path`, as create_sink() understands it, in bounded memory. From one directory to another the files beside
+// the weights go along, and the dtype in config.json is kept true. `path` may be where the model is read from.
+Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options = {});
+
+}  // namespace ballast

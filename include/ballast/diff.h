@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ballast/dtype.h>
+#include <ballast/error.h>
+#include <ballast/model.h>
+#include <ballast/progress.h>
+
+namespace ballast {
+
+// How the values of two tensors of one shape differ. With one dtype it is the stored codes that count; with two, the numbers they
+// stand for, in double, NaN being equal to NaN.
+struct ValueDifference {
+  std::uint64_t count = 0;
+  std::uint64_t values = 0;   // in all
+  std::uint64_t first = 0;    // the index of the first that differs
+  double max_difference = 0;  // the largest |a - b| among finite ones
+};
+
+struct TensorDifference {
+  std::string name;
+  DType dtype_a = DType::kBool;
+  DType dtype_b = DType::kBool;
+  std::vector<std::uint64_t> shape_a;
+  std::vector<std::uint64_t> shape_b;
+  std::optional<ValueDifference> values;  // empty when the shapes differ, or the dtypes and one of them is F6 or complex
+};
+
+struct DiffReport {
+  std::vector<std::string> only_a;
+  std::vector<std::string> only_b;
+  std::vector<TensorDifference> changed;  // another dtype, shape or value
+  std::uint64_t same = 0;                 // tensors, in every respect
+  std::vector<std::string> metadata;      // keys whose values differ; does not make models differ
+
+  bool equal() const { return only_a.empty() && only_b.empty() && changed.empty(); }
+};
+
+struct DiffOptions {
+  unsigned threads = 0;  // 0: one per core
+  Progress progress;
+};
+
+// Compares names, dtypes, shapes and values, in blocks; the order of tensors and how they are spread over files does not matter.
+Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions& options = {});
+
+}  // namespace ballast

@@ -1,0 +1,29 @@
+#include "format/names.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace ballast {
+
+Result<void> check_names(std::span<const TensorSpec> tensors, const Metadata& metadata) {
+  std::vector<std::string_view> names;
+  for (const TensorSpec& tensor : tensors) {
+    if (!is_utf8(tensor.name)) return fail(Errc::kWrite, "tensor {}: the name is not UTF-8", quote(tensor.name));
+    names.emplace_back(tensor.name);
+  }
+  std::ranges::sort(names);
+  if (const auto twin = std::ranges::adjacent_find(names); twin != names.end()) {
+    return fail(Errc::kWrite, "two tensors are called {}", quote(*twin));
+  }
+  for (const auto& [key, value] : metadata) {
+    if (!is_utf8(key) || !is_utf8(value)) return fail(Errc::kWrite, "metadata {}: the text is not UTF-8", quote(key));
+  }
+  return {};
+}
+
+}  // namespace ballast

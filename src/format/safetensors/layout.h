@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/sink.h>
+
+namespace ballast::safetensors {
+
+// How a file of some tensors is laid out, byte for byte as the reference would write it, but with the metadata sorted.
+struct Layout {
+  std::string header;                  // the length, the JSON and its padding
+  std::vector<std::uint64_t> offsets;  // of each tensor, from the start of the file, in the order they were given
+  std::uint64_t file_size = 0;
+};
+
+// Fails with kWrite on what no file can hold: names that repeat, are not UTF-8 or are `__metadata__`, shapes that overflow.
+Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata);
+
+// The bytes that a tensor's values take.
+Result<std::uint64_t> data_bytes(const TensorSpec& tensor);
+
+// At least as many bytes as the tensor's entry can take in a header, and as a header takes without any.
+std::uint64_t entry_bound(const TensorSpec& tensor);
+std::uint64_t header_bound(const Metadata& metadata);
+
+// `{"k":"v"}`, sorted by key, as a header spells it.
+std::string metadata_json(const Metadata& metadata);
+
+}  // namespace ballast::safetensors

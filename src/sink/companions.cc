@@ -1,0 +1,90 @@
+#include "sink/companions.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "base/fail.h"
+#include "base/json_walk.h"
+#include "base/text.h"
+#include "format/safetensors/layout.h"
+#include "model/locate.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kConfig = "config.json";
+
+// Weights in formats that are not written here; some directories hold the same model several times.
+bool is_foreign_weights(std::string_view name) {
+  constexpr std::array<std::string_view, 12> kEndings{".bin", ".pt",  ".pth",     ".ckpt", ".gguf",   ".ggml",
+                                                      ".h5",  ".npz", ".msgpack", ".onnx", ".tflite", ".bin.index.json"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+// As PyTorch and so a config calls it; empty for what it has no name for.
+std::string_view torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return "float64";
+    case DType::kF32: return "float32";
+    case DType::kF16: return "float16";
+    case DType::kBF16: return "bfloat16";
+    case DType::kF8E4M3: return "float8_e4m3fn";
+    case DType::kF8E5M2: return "float8_e5m2";
+    case DType::kF8E4M3Fnuz: return "float8_e4m3fnuz";
+    case DType::kF8E5M2Fnuz: return "float8_e5m2fnuz";
+    default: return {};
+  }
+}
+
+}  // namespace
+
+std::string_view main_dtype(std::span<const TensorSpec> tensors) {
+  std::map<DType, std::uint64_t> bytes;
+  for (const TensorSpec& tensor : tensors) {
+    if (!torch_name(tensor.dtype).empty()) bytes[tensor.dtype] += safetensors::data_bytes(tensor).value_or(0);
+  }
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  return most == bytes.end() ? std::string_view() : torch_name(most->first);
+}
+
+std::string with_dtype(std::string_view config, std::string_view dtype) {
+  std::string changed;
+  std::size_t copied = 0;
+  JsonWalk walk(config);
+  for (JsonWalk::Token token{}; walk.next(token);) {
+    if (token.kind != JsonWalk::Kind::kString || (walk.key() != "torch_dtype" && walk.key() != "dtype")) continue;
+    const bool is_section = walk.depth() == 2 && walk.section().ends_with("_config") && walk.section() != "quantization_config";
+    if (walk.depth() != 1 && !is_section) continue;
+    changed += config.substr(copied, token.begin + 1 - copied);
+    changed += dtype;
+    copied = token.end - 1;
+  }
+  return changed += config.substr(copied);
+}
+
+Result<std::vector<Companion>> find_companions(const std::string& directory, std::string_view dtype) {
+  std::error_code error;
+  std::vector<Companion> companions;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with('.') || is_weights_name(name) || is_foreign_weights(name) || !entry->is_regular_file(ignored)) continue;
+    companions.push_back({.name = name, .path = entry->path().string()});
+  }
+  if (error) return fail(Errc::kIo, "{}: cannot list the directory: {}", escape(directory), error.message());
+  std::ranges::sort(companions, {}, &Companion::name);
+
+  const auto config = std::ranges::find(companions, kConfig, &Companion::name);
+  if (config == companions.end() || dtype.empty()) return companions;
+  const auto text = read_text(config->path);
+  if (!text) return fail_at(escape(config->path), text.error());
+  *config = {.name = std::string(kConfig), .path = {}, .text = with_dtype(*text, dtype)};
+  return companions;
+}
+
+}  // namespace ballast

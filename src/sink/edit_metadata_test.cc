@@ -1,0 +1,112 @@
+#include <ballast/metadata.h>
+
+#include <sys/stat.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+ino_t inode(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+constexpr std::string_view kTensor = R"("t":{"dtype":"U8","shape":[3],"data_offsets":[0,3]})";
+
+// Edits a file with this header and returns its new header; the data must stay what it was.
+std::string edited(const std::string& header, const MetadataEdit& edit, MetadataChange expected) {
+  const test::TempDir dir;
+  const std::string path = dir.write("m.safetensors", test::safetensors(header, "abc"));
+  const ino_t before = inode(path);
+  const auto changed = edit_metadata(path, edit);
+  if (!changed) return changed.error().message;
+  EXPECT_EQ(*changed, expected);
+  EXPECT_EQ(inode(path) == before, expected != MetadataChange::kRewritten);
+  const auto model = Model::open(path);
+  if (!model) return model.error().message;
+  const std::string bytes = content(path);
+  const std::uint64_t start = model->files()[0].data_start;
+  EXPECT_EQ(bytes.substr(start), "abc");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), std::filesystem::directory_iterator()), 1);
+  return bytes.substr(8, start - 8);
+}
+
+TEST(EditMetadata, FitsIntoThePadding) {
+  const std::string header = fmt::format("{{{}}}{}", kTensor, std::string(40, ' '));
+  const std::string text = fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}})", kTensor);
+  EXPECT_EQ(edited(header, {.set = {{"k", "v"}}}, MetadataChange::kInPlace),
+            text + std::string(header.size() - text.size(), ' '));
+}
+
+TEST(EditMetadata, AShorterValueLeavesTheRestWhereItIs) {
+  EXPECT_EQ(
+      edited(fmt::format(R"({{"__metadata__":{{"k":"long"}},{}}})", kTensor), {.set = {{"k", "v"}}}, MetadataChange::kInPlace),
+      fmt::format(R"({{"__metadata__":{{"k":"v"}}   ,{}}})", kTensor));
+}
+
+TEST(EditMetadata, ALongerOneRewritesTheFile) {
+  const std::string text = fmt::format(R"({{"__metadata__":{{"k":"longer"}},{}}})", kTensor);
+  EXPECT_EQ(edited(fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}})", kTensor), {.set = {{"k", "longer"}}},
+                   MetadataChange::kRewritten),
+            text + std::string((8 - text.size() % 8) % 8, ' '));
+}
+
+TEST(EditMetadata, UnsetsTheFirstTheLastAndTheOnlyEntry) {
+  EXPECT_EQ(edited(fmt::format(R"({{"__metadata__":{{"k":"v"}}, {}}})", kTensor), {.unset = {"k"}}, MetadataChange::kInPlace),
+            fmt::format(R"({{                          {}}})", kTensor));
+  EXPECT_EQ(edited(fmt::format(R"({{{},"__metadata__":{{"k":"v"}}}})", kTensor), {.unset = {"k"}}, MetadataChange::kInPlace),
+            fmt::format(R"({{{}                         }})", kTensor));
+  const test::TempDir dir;
+  const std::string path = dir.write("m.safetensors", test::safetensors(R"({"__metadata__":{"k":"v"}})"));
+  ASSERT_TRUE(edit_metadata(path, {.unset = {"k"}}));
+  EXPECT_TRUE(Model::open(path)->metadata().empty());
+}
+
+TEST(EditMetadata, FindsMetadataThatIsNullOrOddlySpelt) {
+  EXPECT_EQ(edited(fmt::format(R"({{"__metadata__" : null,{}}}            )", kTensor), {.set = {{"k", "v"}}},
+                   MetadataChange::kInPlace),
+            fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}}         )", kTensor));
+  EXPECT_EQ(
+      edited(fmt::format(R"({{"\u005f_metadata__":{{"a":"b"}},{}}})", kTensor), {.set = {{"a", "c"}}}, MetadataChange::kInPlace),
+      fmt::format(R"({{"__metadata__":{{"a":"c"}}     ,{}}})", kTensor));
+}
+
+TEST(EditMetadata, NeverOverwritesMoreThanAPage) {
+  std::string header = R"({"__metadata__":{"a":"b"})";
+  for (int i = 0; i < 200; ++i) header += fmt::format(R"(,"tensor{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i);
+  header += fmt::format(",{}}}{}", kTensor, std::string(64, ' '));
+  ASSERT_GT(header.size(), 8192U);
+  edited(header, {.set = {{"a", "c"}}}, MetadataChange::kInPlace);
+  edited(header, {.set = {{"a", "longer"}}}, MetadataChange::kRewritten);
+}
+
+TEST(EditMetadata, ChangesNothingWhenItIsSoAlready) {
+  const std::string header = fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}})", kTensor);
+  EXPECT_EQ(edited(header, {.set = {{"k", "v"}}}, MetadataChange::kNone), header);
+  EXPECT_EQ(edited(header, {.set = {{"k", "v"}}, .unset = {"k"}}, MetadataChange::kNone), header);
+}
+
+TEST(EditMetadata, RefusesWhatItCannotDo) {
+  const test::TempDir dir;
+  const std::string path = dir.write("m.safetensors", test::safetensors("{}"));
+  EXPECT_TRUE(fails(edit_metadata(path, {.unset = {"k"}}), Errc::kInvalidArgument, path + ": there is no metadata 'k' to unset"));
+  EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", "\xff"}}}), Errc::kWrite, path + ": metadata 'k': the text is not UTF-8"));
+  EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", std::string(1000, 'x')}}}, {.max_header_bytes = 900}), Errc::kWrite,
+                    path + ": the header would take 1032 bytes, readers accept 900"));
+  dir.write("model/model.safetensors", test::safetensors("{}"));
+  EXPECT_TRUE(fails(edit_metadata(dir.path("model"), {.set = {{"k", "v"}}}), Errc::kInvalidArgument,
+                    dir.path("model") + ": metadata is edited in one .safetensors file at a time"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/sink.h>
+
+#include "sink/output.h"
+
+namespace ballast {
+
+// What the library's own writers ask of a sink besides.
+class FileSink : public Sink {
+ public:
+  struct Place {
+    std::size_t file;
+    std::uint64_t offset;
+    bool operator==(const Place&) const = default;
+  };
+  struct File {
+    std::string path;
+    std::uint64_t bytes;
+  };
+
+  // Where a tensor's bytes lie; empty when they are not stored as they are.
+  virtual std::optional<Place> place(std::size_t tensor) const = 0;
+
+  // Moves bytes of `source` to a place, which may span tensors that lie side by side.
+  virtual Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) = 0;
+
+  // The files of weights, in order. Sizes are final after commit().
+  virtual std::vector<File> files() const = 0;
+};
+
+// Refuses a piece that a tensor has no room for.
+Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tensor, std::uint64_t offset, std::uint64_t bytes);
+
+// `companions` go into a directory; a single file has none.
+Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
+                                                   const SinkOptions& options, std::span<const Companion> companions);
+
+}  // namespace ballast

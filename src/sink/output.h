@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ballast/error.h>
+
+#include "sink/output_directory.h"
+#include "sink/output_file.h"
+
+namespace ballast {
+
+// A file that lies beside the weights in a model directory.
+struct Companion {
+  std::string name;
+  std::string path;  // where to copy it from; else it is
+  std::string text;
+};
+
+// One file, or the files of a model directory, that appear together. Files added first appear first.
+class Output {
+ public:
+  static Output file(std::string path) { return {std::move(path), std::nullopt}; }
+  static Result<Output> directory(const std::string& path);
+
+  bool is_directory() const { return directory_.has_value(); }
+
+  // The number of a new file; `name` is its name in a directory. A single file is added once.
+  Result<std::size_t> add(std::string_view name);
+  Result<void> add(const Companion& companion);
+
+  OutputFile& operator[](std::size_t file) { return files_[file]; }
+  const OutputFile& operator[](std::size_t file) const { return files_[file]; }
+
+  Result<void> commit(bool sync);
+
+ private:
+  Output(std::string path, std::optional<OutputDirectory> directory) : path_(std::move(path)), directory_(std::move(directory)) {}
+
+  std::string path_;
+  std::optional<OutputDirectory> directory_;
+  std::vector<OutputFile> files_;
+};
+
+inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+}  // namespace ballast

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <ballast/error.h>
+
+#include "source/source.h"
+
+namespace ballast {
+
+// A file that gets its name when it is whole. Until then it has none where the system can do that, so that even a killed
+// process leaves nothing behind; elsewhere it has a hidden one. Errors are kWrite and name the path it is meant for.
+class OutputFile {
+ public:
+  // A file to be published as `path`, or as what that links to.
+  static Result<OutputFile> create(std::string path) { return create(std::move(path), {}); }
+  // The same, but made in another folder of the same filesystem, and in place of a link if `path` is one.
+  static Result<OutputFile> create(std::string path, std::string folder);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  const std::string& path() const { return path_; }
+
+  // Makes the file `size` bytes long, and finds out now whether there is room for them.
+  Result<void> reserve(std::uint64_t size);
+
+  // Thread-safe, in any order.
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  Result<void> copy_from(const Source& source, std::uint64_t from, std::uint64_t offset, std::uint64_t length);
+
+  // Waits until the bytes are on the disk.
+  Result<void> sync();
+
+  // Gives the file its name, in place of what had it; the mode of a file replaced is kept.
+  Result<void> publish();
+  // The same under another name than was planned, in a folder that has no such file.
+  Result<void> publish_new(const std::string& path);
+
+ private:
+  OutputFile(std::string path, std::string folder, int fd, std::string hidden);
+  std::unexpected<Error> fail_errno(std::string_view what, int error) const;
+  Result<void> link_to(const std::string& name);
+
+  std::string path_;
+  std::string folder_;
+  int fd_;
+  std::string hidden_;  // the name it has meanwhile, if any
+};
+
+// Makes names that were given to files of `folder` last.
+Result<void> sync_folder(const std::string& folder);
+
+// The folder that `path` lies in, "." for a plain name.
+std::string folder_of(const std::string& path);
+
+// A name in `folder` that nobody uses: hidden, and telling whose it is.
+std::string hidden_name(const std::string& folder);
+
+}  // namespace ballast

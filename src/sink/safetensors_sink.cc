@@ -1,0 +1,95 @@
+#include "sink/safetensors_sink.h"
+
+#include <atomic>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "format/safetensors/layout.h"
+#include "sink/shards.h"
+
+namespace ballast {
+namespace {
+
+class SafetensorsSink final : public FileSink {
+ public:
+  SafetensorsSink(Output output, std::size_t tensors, bool sync)
+      : output_(std::move(output)), places_(tensors), sizes_(tensors), sync_(sync) {}
+
+  // Adds a file that holds these of `tensors`, and writes its header.
+  Result<void> add_weights(std::string_view name, std::span<const TensorSpec> tensors, std::span<const std::size_t> members,
+                           const Metadata& metadata) {
+    const auto added = output_.add(name);
+    if (!added) return std::unexpected(added.error());
+    OutputFile& file = output_[*added];
+    std::vector<TensorSpec> specs;
+    for (const std::size_t member : members) specs.push_back(tensors[member]);
+    const auto layout = safetensors::make_layout(specs, metadata);
+    if (!layout) return fail_at(escape(file.path()), layout.error());
+    if (auto reserved = file.reserve(layout->file_size); !reserved) return reserved;
+    if (auto written = file.write_at(0, as_bytes(layout->header)); !written) return written;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      places_[members[i]] = {.file = *added, .offset = layout->offsets[i]};
+      sizes_[members[i]] = *safetensors::data_bytes(specs[i]);
+    }
+    missing_ += layout->file_size - layout->header.size();
+    weights_.push_back({.path = file.path(), .bytes = layout->file_size});
+    return {};
+  }
+
+  Result<void> add_companion(const Companion& companion) { return output_.add(companion); }
+
+  Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
+    if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
+    missing_ -= bytes.size();
+    return output_[places_[tensor].file].write_at(places_[tensor].offset + offset, bytes);
+  }
+
+  std::optional<Place> place(std::size_t tensor) const override { return places_[tensor]; }
+
+  Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) override {
+    missing_ -= length;
+    return output_[to.file].copy_from(source, from, to.offset, length);
+  }
+
+  std::vector<File> files() const override { return weights_; }
+  std::uint64_t data_bytes() const { return missing_; }
+
+  Result<void> commit() override {
+    if (const std::uint64_t missing = missing_; missing != 0) {
+      return fail(Errc::kInvalidArgument, "the tensors are not whole: {} bytes were not written", missing);
+    }
+    return output_.commit(sync_);
+  }
+
+ private:
+  Output output_;
+  std::vector<File> weights_;
+  std::vector<Place> places_;
+  std::vector<std::uint64_t> sizes_;
+  std::atomic<std::uint64_t> missing_ = 0;  // bytes that have not come yet
+  bool sync_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
+                                                          const SinkOptions& options, std::span<const Companion> companions) {
+  const bool is_directory = output.is_directory();
+  const auto shards = plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0);
+  if (!shards) return std::unexpected(shards.error());
+  auto sink = std::make_unique<SafetensorsSink>(std::move(output), tensors.size(), options.sync);
+  for (std::size_t i = 0; i < shards->size(); ++i) {
+    const auto added = sink->add_weights(shard_name(i, shards->size()), tensors, (*shards)[i], options.metadata);
+    if (!added) return std::unexpected(added.error());
+  }
+  for (const Companion& companion : companions) {
+    if (auto added = sink->add_companion(companion); !added) return std::unexpected(added.error());
+  }
+  if (shards->size() > 1) {
+    const Companion index{.name = "model.safetensors.index.json", .text = index_text(tensors, *shards, sink->data_bytes())};
+    if (auto added = sink->add_companion(index); !added) return std::unexpected(added.error());
+  }
+  return sink;
+}
+
+}  // namespace ballast

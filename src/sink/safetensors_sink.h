@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "sink/file_sink.h"
+
+namespace ballast {
+
+Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
+                                                          const SinkOptions& options, std::span<const Companion> companions);
+
+}  // namespace ballast

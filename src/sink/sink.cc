@@ -1,0 +1,94 @@
+#include <ballast/sink.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "sink/file_sink.h"
+#include "sink/mlx_json_sink.h"
+#include "sink/safetensors_sink.h"
+
+namespace ballast {
+namespace {
+
+// What the ending of a path stands for; empty for a directory.
+std::optional<Format> single_file_format(std::string_view path) {
+  if (path.ends_with(".safetensors")) return Format::kSafetensors;
+  if (path.ends_with(".mlx")) return Format::kMlxJson;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tensor, std::uint64_t offset, std::uint64_t bytes) {
+  if (tensor >= sizes.size()) {
+    return fail(Errc::kInvalidArgument, "there is no tensor number {}, {} were declared", tensor, sizes.size());
+  }
+  if (offset > sizes[tensor] || bytes > sizes[tensor] - offset) {
+    return fail(Errc::kInvalidArgument, "tensor number {} has {} bytes, {} were given from byte {} on", tensor, sizes[tensor],
+                bytes, offset);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
+                                                   const SinkOptions& options, std::span<const Companion> companions) {
+  const auto ending = single_file_format(path);
+  const Format format = options.format.value_or(ending.value_or(Format::kSafetensors));
+  if (ending && format != *ending) {
+    return fail(Errc::kInvalidArgument, "{}: the ending says {}, the format asked for is {}", escape(path), name(*ending),
+                name(format));
+  }
+  if (options.max_shard_bytes != 0 && (ending || format != Format::kSafetensors)) {
+    return fail(Errc::kInvalidArgument, "{}: shards need a directory of SafeTensors", escape(path));
+  }
+  auto output = ending ? Output::file(path) : Output::directory(path);
+  if (!output) return std::unexpected(output.error());
+  if (ending) companions = {};
+  if (format == Format::kMlxJson) return create_mlx_json_sink(std::move(*output), std::move(tensors), options, companions);
+  return create_safetensors_sink(std::move(*output), tensors, options, companions);
+}
+
+Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {
+  auto sink = create_file_sink(path, std::move(tensors), options, {});
+  if (!sink) return std::unexpected(sink.error());
+  return std::move(*sink);
+}
+
+Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options) {
+  std::vector<TensorSpec> specs;
+  for (const TensorView& tensor : tensors) {
+    specs.push_back(
+        {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
+  }
+  const auto sink = create_file_sink(path, std::move(specs), options, {});
+  if (!sink) return std::unexpected(sink.error());
+
+  struct Piece {
+    std::size_t tensor;
+    std::size_t offset;
+  };
+  constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::size_t at = 0; at < tensors[i].bytes.size(); at += kPieceBytes) pieces.push_back({.tensor = i, .offset = at});
+  }
+  std::mutex mutex;
+  Result<void> outcome;
+  const bool any_order = tensors.empty() || (*sink)->place(0).has_value();
+  parallel_for(pieces.size(), any_order ? options.threads : 1, [&](unsigned, std::size_t i) {
+    const auto bytes = tensors[pieces[i].tensor].bytes.subspan(pieces[i].offset);
+    auto written = (*sink)->write(pieces[i].tensor, pieces[i].offset, bytes.first(std::min(bytes.size(), kPieceBytes)));
+    if (written) return true;
+    const std::scoped_lock lock(mutex);
+    outcome = std::move(written);
+    return false;
+  });
+  if (!outcome) return outcome;
+  return (*sink)->commit();
+}
+
+}  // namespace ballast
