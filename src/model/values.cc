@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
-#include "model/decode.h"
+#include "convert/decode.h"
 
 namespace ballast {
 namespace {

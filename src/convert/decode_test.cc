@@ -1,4 +1,4 @@
-#include "model/decode.h"
+#include "convert/decode.h"
 
 #include <bit>
 #include <cmath>

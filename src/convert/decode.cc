@@ -1,4 +1,4 @@
-#include "model/decode.h"
+#include "convert/decode.h"
 
 #include <array>
 #include <bit>
@@ -6,19 +6,13 @@
 #include <cstring>
 #include <limits>
 
+#include "convert/float_format.h"
+
 namespace ballast {
 namespace {
 
-// A small float format, sign first.
-struct SmallFloat {
-  int exponent_bits;
-  int mantissa_bits;
-  int bias;
-  enum class Specials { kIeee, kTopCodeIsNan, kNegativeZeroIsNan, kNone } specials;
-};
-
-double decode_small(SmallFloat format, unsigned code) {
-  using enum SmallFloat::Specials;
+double decode_small(FloatFormat format, unsigned code) {
+  using enum FloatFormat::Specials;
   const unsigned sign_bit = 1U << (format.exponent_bits + format.mantissa_bits);
   const unsigned top_exponent = (1U << format.exponent_bits) - 1;
   const unsigned exponent = (code & (sign_bit - 1)) >> format.mantissa_bits;
@@ -36,22 +30,19 @@ double decode_small(SmallFloat format, unsigned code) {
 }
 
 template <std::size_t kCodes>
-std::array<double, kCodes> make_table(SmallFloat format) {
+std::array<double, kCodes> make_table(DType dtype) {
   std::array<double, kCodes> table{};
-  for (unsigned code = 0; code < kCodes; ++code) table[code] = decode_small(format, code);
+  for (unsigned code = 0; code < kCodes; ++code) table[code] = decode_small(*float_format(dtype), code);
   return table;
 }
 
 using ByteTable = std::array<double, 256>;
 
 const ByteTable& byte_table(DType dtype) {
-  using enum SmallFloat::Specials;
-  static const ByteTable e5m2 = make_table<256>({.exponent_bits = 5, .mantissa_bits = 2, .bias = 15, .specials = kIeee});
-  static const ByteTable e4m3 = make_table<256>({.exponent_bits = 4, .mantissa_bits = 3, .bias = 7, .specials = kTopCodeIsNan});
-  static const ByteTable e4m3fnuz =
-      make_table<256>({.exponent_bits = 4, .mantissa_bits = 3, .bias = 8, .specials = kNegativeZeroIsNan});
-  static const ByteTable e5m2fnuz =
-      make_table<256>({.exponent_bits = 5, .mantissa_bits = 2, .bias = 16, .specials = kNegativeZeroIsNan});
+  static const ByteTable e5m2 = make_table<256>(DType::kF8E5M2);
+  static const ByteTable e4m3 = make_table<256>(DType::kF8E4M3);
+  static const ByteTable e4m3fnuz = make_table<256>(DType::kF8E4M3Fnuz);
+  static const ByteTable e5m2fnuz = make_table<256>(DType::kF8E5M2Fnuz);
   static const ByteTable e8m0 = [] {  // powers of two alone
     ByteTable table{};
     for (int code = 0; code < 255; ++code) table[static_cast<std::size_t>(code)] = std::ldexp(1.0, code - 127);
@@ -68,8 +59,7 @@ const ByteTable& byte_table(DType dtype) {
 }
 
 void decode_f4(std::span<const std::byte> bytes, std::span<double> out) {
-  static const auto table =
-      make_table<16>({.exponent_bits = 2, .mantissa_bits = 1, .bias = 1, .specials = SmallFloat::Specials::kNone});
+  static const auto table = make_table<16>(DType::kF4);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto byte = std::to_integer<unsigned>(bytes[i / 2]);
     out[i] = table[i % 2 == 0 ? byte & 0xfU : byte >> 4];

@@ -1,0 +1,183 @@
+#include <ballast/convert.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "base/fail.h"
+#include "convert/kernels.h"
+#include "convert/wide.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kChunk = 2048;                          // values; what lies between two steps stays in the first cache
+constexpr std::size_t kStreamedBytes = std::size_t{8} << 20;  // output from here on leaves the caches before anyone reads it
+
+constexpr bool is_packed_f6(DType dtype) { return dtype == DType::kF6E2M3 || dtype == DType::kF6E3M2; }
+constexpr bool is_convertible(DType dtype) { return !is_packed_f6(dtype) && dtype != DType::kC64; }
+constexpr bool fits_f32(DType dtype) { return info(dtype).kind == NumberKind::kFloat && dtype != DType::kF64; }
+
+// A run of values on its way from one dtype to another.
+struct Run {
+  DType from;
+  const std::byte* in;
+  DType to;
+  std::byte* out;
+  std::size_t count;
+  std::uint64_t index;  // of the first value, for losses
+  Stores stores;
+
+  Run part(std::size_t begin, std::size_t length) const {
+    Run run = *this;
+    run.in += begin * bits(from) / 8;
+    run.out += begin * bits(to) / 8;
+    run.count = length;
+    run.index += begin;
+    return run;
+  }
+};
+
+template <class T>
+using Chunk = std::array<T, kChunk>;
+
+template <class T>
+std::span<T> first(Chunk<T>& chunk, std::size_t count) {
+  return std::span(chunk).first(count);
+}
+
+std::byte* as_bytes(Chunk<float>& chunk) { return reinterpret_cast<std::byte*>(chunk.data()); }
+
+void load_floats(DType from, const std::byte* in, std::size_t count, Chunk<float>& out) {
+  if (from == DType::kF32) {
+    std::memcpy(out.data(), in, count * sizeof(float));
+  } else {
+    to_f32(from, in, count, as_bytes(out), Stores::kOrdinary);
+  }
+}
+
+void load_doubles(DType from, const std::byte* in, std::span<double> out) {
+  if (from == DType::kF64) {
+    std::memcpy(out.data(), in, out.size_bytes());
+    return;
+  }
+  Chunk<float> floats;
+  load_floats(from, in, out.size(), floats);
+  std::copy_n(floats.begin(), out.size(), out.begin());
+}
+
+// To a float of at most 32 bits.
+void store_doubles(const Run& run, std::span<const double> values) {
+  Chunk<float> floats;
+  if (run.to == DType::kF32) {
+    std::ranges::transform(values, floats.begin(), [](double value) { return static_cast<float>(value); });
+    std::memcpy(run.out, floats.data(), values.size() * sizeof(float));
+  } else {
+    std::ranges::transform(values, floats.begin(), to_odd_float);
+    from_f32(run.to, as_bytes(floats), values.size(), run.out, run.stores);
+  }
+}
+
+// An integer rounded to odd is no float of at most 32 bits if it was rounded at all, so the two differ just when something was
+// lost.
+template <class Wide>
+void integers_to_floats(const Run& run, std::span<const Wide> values, LossCounter& losses) {
+  Chunk<double> doubles;
+  std::ranges::transform(values, doubles.begin(), [](Wide value) { return to_odd_double(value); });
+  store_doubles(run, first(doubles, run.count));
+  Chunk<float> floats;
+  load_floats(run.to, run.out, run.count, floats);
+  for (std::size_t i = 0; i < run.count; ++i) losses.add(static_cast<double>(floats[i]) != doubles[i], run.index + i);
+}
+
+template <class Wide>
+void integers_to_f64(const Run& run, std::span<const Wide> values, LossCounter& losses) {
+  for (std::size_t i = 0; i < run.count; ++i) {
+    const auto value = static_cast<double>(values[i]);
+    std::memcpy(run.out + i * sizeof(value), &value, sizeof(value));
+    losses.add(significant_bits(values[i]) > std::numeric_limits<double>::digits, run.index + i);
+  }
+}
+
+template <class Wide>
+void from_integers(const Run& run, std::span<const Wide> values, LossCounter& losses) {
+  if (is_integer(run.to)) return store_integers(run.to, values, run.out, run.index, losses);
+  if (run.to == DType::kF64) return integers_to_f64(run, values, losses);
+  integers_to_floats(run, values, losses);
+}
+
+// At most a chunk, by way of a type that holds every value of the source.
+void convert_chunk(const Run& run, LossCounter& losses) {
+  if (is_integer(run.from)) {
+    Chunk<std::int64_t> integers;
+    load_integers(run.from, run.in, first(integers, run.count));
+    if (run.from != DType::kU64) return from_integers<std::int64_t>(run, first(integers, run.count), losses);
+    return from_integers(run, std::span(reinterpret_cast<const std::uint64_t*>(integers.data()), run.count), losses);
+  }
+  if (fits_f32(run.from) && fits_f32(run.to)) {
+    Chunk<float> floats;
+    to_f32(run.from, run.in, run.count, as_bytes(floats), Stores::kOrdinary);
+    return from_f32(run.to, as_bytes(floats), run.count, run.out, run.stores);
+  }
+  Chunk<double> doubles;
+  const std::span values = first(doubles, run.count);
+  load_doubles(run.from, run.in, values);
+  if (is_integer(run.to)) return store_integers(run.to, values, run.out, run.index, losses);
+  if (run.to != DType::kF64) return store_doubles(run, values);
+  std::memcpy(run.out, values.data(), values.size_bytes());
+}
+
+ConversionLoss convert(const Run& run) {
+  LossCounter losses;
+  if (run.from == run.to) {
+    if (run.count > 0) std::memcpy(run.out, run.in, run.count * bits(run.from) / 8);
+  } else if (run.from == DType::kF32 && fits_f32(run.to)) {
+    from_f32(run.to, run.in, run.count, run.out, run.stores);
+  } else if (run.to == DType::kF32 && fits_f32(run.from)) {
+    to_f32(run.from, run.in, run.count, run.out, run.stores);
+  } else {
+    for (std::size_t begin = 0; begin < run.count; begin += kChunk) {
+      convert_chunk(run.part(begin, std::min(kChunk, run.count - begin)), losses);
+    }
+  }
+  return losses.loss();
+}
+
+std::unexpected<Error> no_conversion(DType from, DType to) {
+  const bool at_source = !is_convertible(from);
+  const std::string_view reason = is_packed_f6(at_source ? from : to) ? "packing is not agreed on" : "values are complex";
+  return fail(Errc::kUnsupported, "{} cannot be converted to {}{} {}", name(from), name(to), at_source ? ": its" : ", whose",
+              reason);
+}
+
+}  // namespace
+
+bool can_convert(DType from, DType to) { return from == to || (is_convertible(from) && is_convertible(to)); }
+
+Result<ConversionLoss> convert_values(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+  if (!can_convert(from, to)) return no_conversion(from, to);
+  if (in.size() * 8 % bits(from) != 0) {
+    return fail(Errc::kInvalidArgument, "{} bytes are no whole number of {} values of {} bits", in.size(), name(from),
+                bits(from));
+  }
+  const std::size_t count = in.size() * 8 / bits(from);
+  const std::size_t out_bits = count * bits(to);
+  if (out_bits % 8 != 0) {
+    return fail(Errc::kInvalidArgument, "{} values of {} bits do not end at a byte as {}", count, bits(to), name(to));
+  }
+  if (out_bits / 8 != out.size()) {
+    return fail(Errc::kInvalidArgument, "{} values take {} bytes as {}, the output has {}", count, out_bits / 8, name(to),
+                out.size());
+  }
+  const bool streams = out.size() >= kStreamedBytes && !is_integer(from);  // results of integers are read back at once
+  return convert({.from = from,
+                  .in = in.data(),
+                  .to = to,
+                  .out = out.data(),
+                  .count = count,
+                  .index = 0,
+                  .stores = streams ? Stores::kStreaming : Stores::kOrdinary});
+}
+
+}  // namespace ballast

@@ -1,0 +1,198 @@
+// Compiled once for each instruction set: Highway includes this file again and again.
+
+#include "convert/kernels.h"
+
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "convert/float_format.h"
+
+// The fallback is 128 bits of plain C++. Highway 1.0 avoids it with g++ before 12.3 for a bug in 16-bit high multiplication, of
+// which there is none here.
+#define HWY_BROKEN_EMU128 0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "convert/kernels.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // first
+#include <hwy/highway.h>
+
+#include "convert/kernels-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::HWY_NAMESPACE {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kPrefetchAhead = 2048;  // bytes
+
+// F4 is packed and unpacked by the block, as if its codes were bytes.
+constexpr std::size_t code_bits(DType dtype) { return dtype == DType::kF4 ? 8 : bits(dtype); }
+
+template <DType kFrom>
+struct ToF32 {
+  static constexpr std::size_t kInBits = bits(kFrom);
+  static constexpr std::size_t kOutBits = 32;
+
+  template <Stores kStores>
+  static HWY_INLINE void block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    if constexpr (has_quick_decode(kFrom)) {
+      if (quick_block<kStores>(in, out)) return;
+    }
+    exact_block<kStores>(in, out);
+  }
+
+  // False if there was a NaN.
+  template <Stores kStores>
+  static HWY_INLINE bool quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    constexpr Lanes32 d;
+    auto nan = hn::IsNaN(hn::Zero(hn::RebindToFloat<Lanes32>()));
+    for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+      const auto values = quick_decode_f16(d, in + i * 2);
+      nan = hn::Or(nan, hn::IsNaN(as_floats(values)));
+      store<kStores>(d, values, out + i * 4);
+    }
+    return hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
+  }
+
+  template <Stores kStores>
+  static void exact_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    std::array<std::uint8_t, kBlock> nibbles;
+    if constexpr (kFrom == DType::kF4) {
+      unpack_nibbles(in, nibbles.data());
+      in = nibbles.data();
+    }
+    constexpr Lanes32 d;
+    for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+      const auto codes = load_codes<code_bits(kFrom)>(d, in + i * code_bits(kFrom) / 8);
+      store<kStores>(d, decode_f32<kFrom>(d, codes), out + i * 4);
+    }
+  }
+};
+
+template <DType kTo>
+struct FromF32 {
+  static constexpr std::size_t kInBits = 32;
+  static constexpr std::size_t kOutBits = bits(kTo);
+
+  template <Stores kStores>
+  static HWY_INLINE void block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    if constexpr (has_quick_encode(kTo)) {
+      if (quick_block<kStores>(in, out)) return;
+    }
+    exact_block<kStores>(in, out);
+  }
+
+  // False if there was a NaN.
+  template <Stores kStores>
+  static HWY_INLINE bool quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    constexpr Lanes32 d;
+    auto nan = hn::IsNaN(hn::Zero(hn::RebindToFloat<Lanes32>()));
+    for (std::size_t i = 0; i < kBlock; i += 2 * hn::Lanes(d)) {
+      const auto low = load(d, in + i * 4);
+      const auto high = load(d, in + (i + hn::Lanes(d)) * 4);
+      nan = hn::Or(nan, hn::Or(hn::IsNaN(as_floats(low)), hn::IsNaN(as_floats(high))));
+      store<kStores>(d, quick_encode<kTo>(d, low, high), out + i * 2);
+    }
+    return hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
+  }
+
+  template <Stores kStores>
+  static void exact_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+    constexpr Lanes32 d;
+    constexpr std::size_t kVectors = 32 / code_bits(kTo);
+    const auto code = [&](std::size_t i) HWY_ATTR { return encode_f32<kTo>(d, load(d, in + i * 4)); };
+    const std::size_t lanes = hn::Lanes(d);
+    std::array<std::uint8_t, kBlock> nibbles;
+    constexpr bool kPacked = kTo == DType::kF4;
+    constexpr Stores kCodeStores = kPacked ? Stores::kOrdinary : kStores;
+    std::uint8_t* codes = kPacked ? nibbles.data() : out;
+    for (std::size_t i = 0; i < kBlock; i += kVectors * lanes) {
+      auto packed = pack16(d, code(i), code(i + lanes));
+      if constexpr (kVectors == 4) packed = pack8(d, packed, pack16(d, code(i + 2 * lanes), code(i + 3 * lanes)));
+      store<kCodeStores>(d, packed, codes + i * code_bits(kTo) / 8);
+    }
+    if constexpr (kPacked) pack_nibbles(codes, out);
+  }
+};
+
+// Fewer values than a block has, by way of a whole one.
+template <class Kernel>
+void partial_block(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
+  alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kInBits / 8> block_in{};
+  alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kOutBits / 8> block_out;
+  std::memcpy(block_in.data(), in, count * Kernel::kInBits / 8);
+  Kernel::template block<Stores::kOrdinary>(block_in.data(), block_out.data());
+  std::memcpy(out, block_out.data(), count * Kernel::kOutBits / 8);
+}
+
+template <class Kernel, Stores kStores>
+void convert_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
+  constexpr std::size_t kInStep = kBlock * Kernel::kInBits / 8;
+  constexpr std::size_t kOutStep = kBlock * Kernel::kOutBits / 8;
+  for (; count >= kBlock; count -= kBlock, in += kInStep, out += kOutStep) {
+    if constexpr (kStores == Stores::kStreaming) {
+      for (std::size_t i = 0; i < kInStep; i += kLine) hwy::Prefetch(in + kPrefetchAhead + i);
+    }
+    Kernel::template block<kStores>(in, out);
+  }
+  if (count > 0) partial_block<Kernel>(in, count, out);
+}
+
+// Streams whole cache lines; what lies before the first is stored as usual. Where no value begins at a line, all is.
+template <class Kernel>
+void convert_all(const std::uint8_t* in, std::size_t count, std::uint8_t* out, Stores stores) {
+  const std::size_t gap = -reinterpret_cast<std::uintptr_t>(out) % kLine;
+  const std::size_t head = gap * 8 / Kernel::kOutBits;
+  const bool reaches_line = gap * 8 % Kernel::kOutBits == 0 && head * Kernel::kInBits % 8 == 0 && head < count;
+  if (stores == Stores::kOrdinary || !reaches_line) return convert_blocks<Kernel, Stores::kOrdinary>(in, count, out);
+  convert_blocks<Kernel, Stores::kOrdinary>(in, head, out);
+  convert_blocks<Kernel, Stores::kStreaming>(in + head * Kernel::kInBits / 8, count - head, out + gap);
+  hwy::FlushStream();
+}
+
+template <template <DType> class Kernel>
+void convert_by_dtype(DType dtype, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
+  const auto run = [&]<DType kDType>(std::integral_constant<DType, kDType>) {
+    convert_all<Kernel<kDType>>(reinterpret_cast<const std::uint8_t*>(in), count, reinterpret_cast<std::uint8_t*>(out), stores);
+  };
+  using enum DType;
+  switch (dtype) {
+    case kF4: return run(std::integral_constant<DType, kF4>());
+    case kF8E5M2: return run(std::integral_constant<DType, kF8E5M2>());
+    case kF8E4M3: return run(std::integral_constant<DType, kF8E4M3>());
+    case kF8E8M0: return run(std::integral_constant<DType, kF8E8M0>());
+    case kF8E4M3Fnuz: return run(std::integral_constant<DType, kF8E4M3Fnuz>());
+    case kF8E5M2Fnuz: return run(std::integral_constant<DType, kF8E5M2Fnuz>());
+    case kF16: return run(std::integral_constant<DType, kF16>());
+    case kBF16: return run(std::integral_constant<DType, kBF16>());
+    default: return;
+  }
+}
+
+void to_f32(DType from, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
+  convert_by_dtype<ToF32>(from, in, count, out, stores);
+}
+
+void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
+  convert_by_dtype<FromF32>(to, in, count, out, stores);
+}
+
+}  // namespace ballast::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+
+HWY_EXPORT(to_f32);
+HWY_EXPORT(from_f32);
+
+void to_f32(DType from, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
+  HWY_DYNAMIC_DISPATCH(to_f32)(from, in, count, out, stores);
+}
+
+void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
+  HWY_DYNAMIC_DISPATCH(from_f32)(to, in, count, out, stores);
+}
+
+}  // namespace ballast
+#endif

@@ -1,0 +1,134 @@
+#include "convert/wide.h"
+
+#include <bit>
+#include <concepts>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+namespace ballast {
+namespace {
+
+// BOOL as a type: a byte that is 0 or 1.
+struct Bool {
+  std::uint8_t byte;
+};
+
+// Calls function(type_identity<T>) with the type that holds a value of an integer dtype.
+template <class Function>
+void with_integer(DType dtype, Function&& function) {
+  using enum DType;
+  switch (dtype) {
+    case kBool: return function(std::type_identity<Bool>());
+    case kU8: return function(std::type_identity<std::uint8_t>());
+    case kI8: return function(std::type_identity<std::int8_t>());
+    case kI16: return function(std::type_identity<std::int16_t>());
+    case kU16: return function(std::type_identity<std::uint16_t>());
+    case kI32: return function(std::type_identity<std::int32_t>());
+    case kU32: return function(std::type_identity<std::uint32_t>());
+    case kI64: return function(std::type_identity<std::int64_t>());
+    case kU64: return function(std::type_identity<std::uint64_t>());
+    default: return;
+  }
+}
+
+template <class T>
+struct Saturated {
+  T value;
+  bool lost;
+};
+
+template <class T, std::integral Wide>
+Saturated<T> saturate(Wide value) {
+  if (std::in_range<T>(value)) return {.value = static_cast<T>(value), .lost = false};
+  const bool below = std::cmp_less(value, std::numeric_limits<T>::min());
+  return {.value = below ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max(), .lost = true};
+}
+
+template <class T>
+Saturated<T> saturate(double value) {
+  constexpr T kMin = std::numeric_limits<T>::min();
+  constexpr T kMax = std::numeric_limits<T>::max();
+  constexpr auto kLow = static_cast<double>(kMin);
+  constexpr double kEnd = 2.0 * static_cast<double>(kMax / 2 + 1);  // one past the maximum, which need not be a double
+  if (value <= kLow) return {.value = kMin, .lost = value != kLow};
+  if (value >= kEnd) return {.value = kMax, .lost = true};
+  if (value != value) return {.value = 0, .lost = true};
+  const T truncated = static_cast<T>(value);
+  return {.value = truncated, .lost = static_cast<double>(truncated) != value};
+}
+
+template <class Wide>
+void store_all(DType to, std::span<const Wide> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
+  with_integer(to, [&]<class T>(std::type_identity<T>) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      Saturated<T> result;
+      if constexpr (std::same_as<T, Bool>) {
+        const bool truth = values[i] != Wide{0};
+        result = {.value = {truth}, .lost = truth && values[i] != Wide{1}};
+      } else {
+        result = saturate<T>(values[i]);
+      }
+      std::memcpy(out + i * sizeof(T), &result.value, sizeof(T));
+      losses.add(result.lost, index + i);
+    }
+  });
+}
+
+}  // namespace
+
+void load_integers(DType from, const std::byte* in, std::span<std::int64_t> out) {
+  with_integer(from, [&]<class T>(std::type_identity<T>) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      T value;
+      std::memcpy(&value, in + i * sizeof(T), sizeof(T));
+      if constexpr (std::same_as<T, Bool>) {
+        out[i] = value.byte != 0 ? 1 : 0;
+      } else {
+        out[i] = static_cast<std::int64_t>(value);
+      }
+    }
+  });
+}
+
+void store_integers(DType to, std::span<const std::int64_t> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
+  store_all(to, values, out, index, losses);
+}
+
+void store_integers(DType to, std::span<const std::uint64_t> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
+  store_all(to, values, out, index, losses);
+}
+
+void store_integers(DType to, std::span<const double> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
+  store_all(to, values, out, index, losses);
+}
+
+double to_odd_double(std::uint64_t value) {
+  constexpr std::uint64_t kDropped = (1U << 11) - 1;
+  const bool exact = value >> 53 == 0 || (value & kDropped) == 0;
+  return static_cast<double>(exact ? value : (value | (kDropped + 1)) & ~kDropped);
+}
+
+double to_odd_double(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  return value < 0 ? -to_odd_double(0 - bits) : to_odd_double(bits);
+}
+
+float to_odd_float(double value) {
+  constexpr int kDropped = 52 - 23;
+  if (value != value) {  // the top of the payload, as it is
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    const auto payload = static_cast<std::uint32_t>(bits >> kDropped & 0x7fffff);
+    const std::uint32_t rest = (bits & ((1U << kDropped) - 1)) != 0 ? 1 : 0;
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 63) << 31 | 0x7f800000U | payload | rest);
+  }
+  const auto nearest = static_cast<float>(value);
+  const double back = nearest;
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (back == value || (bits & 1) != 0) return nearest;
+  const bool too_small = (back < 0 ? -back : back) < (value < 0 ? -value : value);
+  return std::bit_cast<float>(too_small ? bits + 1 : bits - 1);
+}
+
+}  // namespace ballast
