@@ -119,7 +119,7 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
     dtypes[std::string(name(dtype))] = {{"tensors", totals.tensors}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
   }
   Json json{{"path", model.path()},
-            {"format", "safetensors"},
+            {"format", name(model.format())},
             {"files", std::move(files)},
             {"tensor_count", model.tensors().size()},
             {"parameter_count", model.parameter_count()},

@@ -41,9 +41,9 @@ std::string_view name(Format format);  // safetensors, mlx-json
 
 struct ModelFile {
   std::string path;
-  Format format = Format::kSafetensors;
   std::uint64_t size = 0;
-  std::uint64_t data_start = 0;  // where tensor data begins; TensorInfo counts from here
+  // Where tensor data begins; TensorInfo counts from here. MLX JSON is counted as if its values lay packed in binary, from 0 on.
+  std::uint64_t data_start = 0;
   Metadata metadata;
 };
 
@@ -53,14 +53,15 @@ std::string_view name(Modality modality);
 struct Location;  // internal: which files a path stands for
 
 // The weights of one model: one file or many shards, under one table of names. Opening reads headers only, whatever the size of
-// the data. All const members may be called from many threads at once.
+// the data, except for MLX JSON, which is text and is gone over once. All const members may be called from many threads at once.
 class Model {
  public:
-  // Opens a SafeTensors file, an index (`*.index.json`) or a model directory. In a directory it takes the index, else a set of
-  // shards, else model.safetensors, weights.safetensors or what single-format weights there are; see docs/design.md.
+  // Opens a SafeTensors file, MLX JSON (`*.mlx`), an index (`*.index.json`) or a model directory. In a directory it takes the
+  // index, else a set of shards, else model.safetensors, weights.safetensors, weights.mlx or what single-format weights there
+  // are; see docs/design.md.
   static Result<Model> open(const std::string& path, const OpenOptions& options = {});
 
-  // Opens a SafeTensors file held in memory. `bytes` is borrowed; `name` stands for the path in messages.
+  // Opens a file held in memory. `bytes` is borrowed; `name` stands for the path, and says what it is as a path does.
   static Result<Model> from_bytes(std::span<const std::byte> bytes, const std::string& name = "<memory>",
                                   const OpenOptions& options = {});
 
@@ -70,6 +71,7 @@ class Model {
 
   const std::string& path() const;              // as given to open()
   const std::string& directory() const;         // of the config and other files that belong to it; empty for a lone file
+  Format format() const;                        // of all files
   std::span<const ModelFile> files() const;     // in name order
   std::uint64_t file_size() const;              // of all files
   std::span<const TensorInfo> tensors() const;  // by file, then by position in it
@@ -84,7 +86,7 @@ class Model {
   std::span<const std::string> warnings() const;  // what open() noticed and went on from
 
   // The tensor's bytes where they are, without a copy, valid while the model lives. Reading them faults pages in; if someone cuts
-  // the file short meanwhile, that read raises SIGBUS. read() and slice() never do.
+  // the file short meanwhile, that read raises SIGBUS. read() and slice() never do. MLX JSON has no such bytes.
   Result<TensorView> view(std::string_view name) const&;
   Result<TensorView> view(std::string_view name) && = delete;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,5 +17,7 @@ std::string to_string(Shape shape);
 
 // The length of the UTF-8 sequence that `text` begins with, 0 if it is none.
 std::size_t utf8_length(std::string_view text);
+
+void append_utf8(std::string& out, std::uint32_t code);
 
 }  // namespace ballast

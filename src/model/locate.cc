@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
 constexpr const char* kUsualIndex = "model.safetensors.index.json";
-constexpr const char* kMlxUnsupported = "weights.mlx is MLX JSON, which cannot be read yet";
 constexpr const char* kNoWeights =
     "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there";
 
@@ -136,7 +135,7 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
     for (const std::string& shard : *shards) location->files.push_back(below(shard));
   }
   std::string winner = index->empty() ? "the set of shards" : escape(*index);
-  for (const char* single : {"model.safetensors", "weights.safetensors"}) {
+  for (const char* single : {"model.safetensors", "weights.safetensors", "weights.mlx"}) {
     if (!names.contains(single)) continue;
     if (location->files.empty()) {
       location->files = {below(single)};
@@ -146,9 +145,6 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
     }
   }
   if (!location->files.empty()) return location;
-  if (names.contains("weights.mlx")) {
-    return error_here({.code = Errc::kUnsupported, .message = kMlxUnsupported});
-  }
   for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
   if (!location->files.empty()) return location;
   return error_here({.code = Errc::kNotFound, .message = kNoWeights});
@@ -200,11 +196,15 @@ Result<Location> locate_pretrained(const std::string& directory) {
   if (!fs::exists(folder / "config.json", error)) return error_here(Errc::kNotFound, "no config.json");
 
   Location location;
-  for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors"}) {
+  std::string_view winner;
+  for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors", "weights.mlx"}) {
     if (!fs::exists(folder / name, error)) continue;
-    if (!location.files.empty()) {
-      location.warnings.push_back(ignored(name, location.index ? kUsualIndex : "model.safetensors"));
-    } else if (name == std::string_view(kUsualIndex)) {
+    if (!winner.empty()) {
+      location.warnings.push_back(ignored(name, winner));
+      continue;
+    }
+    winner = name;
+    if (winner == kUsualIndex) {
       auto found = locate_index(folder / name);
       if (!found) return found;
       location = std::move(*found);
@@ -212,10 +212,7 @@ Result<Location> locate_pretrained(const std::string& directory) {
       location.files = {(folder / name).string()};
     }
   }
-  if (location.files.empty()) {
-    const bool has_mlx = fs::exists(folder / "weights.mlx", error);
-    return error_here(has_mlx ? Errc::kUnsupported : Errc::kNotFound, has_mlx ? kMlxUnsupported : kNoWeights);
-  }
+  if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
   location.directory = directory;
   location.config_path = (folder / "config.json").string();
   return location;

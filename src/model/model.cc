@@ -14,6 +14,8 @@
 
 namespace ballast {
 
+std::string_view name(Format format) { return format == Format::kMlxJson ? "mlx-json" : "safetensors"; }
+
 Result<const TensorInfo*> Model::State::get(std::string_view name) const {
   if (const auto position = index.find(tensors, name)) return &tensors[*position];
   return fail(Errc::kNotFound, "{}: no tensor {} among {}", escape(path), quote(name), tensors.size());
@@ -27,7 +29,7 @@ std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error er
 void Model::State::join_shards() {
   for (Shard& shard : shards) {
     files.push_back({.path = shard.path,
-                     .size = shard.source->size(),
+                     .size = shard.file_size,
                      .data_start = shard.header.data_start,
                      .metadata = std::move(shard.header.metadata)});
     metadata.insert(files.back().metadata.begin(), files.back().metadata.end());
@@ -47,8 +49,6 @@ void Model::State::join_shards() {
   index = NameIndex(tensors.size());
   index.insert_all(tensors);
 }
-
-std::string_view name(Format format) { return format == Format::kMlxJson ? "mlx-json" : "safetensors"; }
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Model::Model(Model&&) noexcept = default;
@@ -105,6 +105,7 @@ const std::string& Model::path() const { return state_->path; }
 const std::string& Model::directory() const { return state_->directory; }
 std::span<const ModelFile> Model::files() const { return state_->files; }
 std::span<const TensorInfo> Model::tensors() const { return state_->tensors; }
+Format Model::format() const { return state_->shards.empty() ? Format::kSafetensors : state_->shards.front().format; }
 const Metadata& Model::metadata() const { return state_->metadata; }
 const std::optional<ModelConfig>& Model::config() const { return state_->config; }
 std::span<const std::string> Model::warnings() const { return state_->warnings; }

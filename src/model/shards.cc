@@ -8,6 +8,9 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "format/mlx_json/document.h"
+#include "format/mlx_json/values_source.h"
+#include "format/safetensors/header.h"
 
 namespace ballast {
 namespace {
@@ -41,9 +44,19 @@ void check_total_size(std::span<const Shard> shards, const safetensors::ShardInd
   }
 }
 
+Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, const OpenOptions& options) {
+  auto document = mlx_json::read_document(*text, {.max_table_bytes = options.max_header_bytes});
+  if (!document) return fail_at(escape(path), document.error());
+  Shard shard{
+      .path = std::move(path), .format = Format::kMlxJson, .file_size = text->size(), .header = std::move(document->table)};
+  shard.source = mlx_json::open_values(std::move(text), std::move(*document));
+  return shard;
+}
+
 }  // namespace
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
+  if (path.ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
   constexpr std::uint64_t kFirstRead = 128 << 10;  // holds nearly every header
   const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
   const auto error_here = [&](const Error& error) { return fail_at(escape(path), error); };
@@ -63,7 +76,13 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   }
   auto header = safetensors::parse_header({front.get(), have}, source->size(), limits);
   if (!header) return error_here(header.error());
-  return Shard{.path = std::move(path), .source = std::move(source), .front = std::move(front), .header = std::move(*header)};
+  const std::uint64_t file_size = source->size();
+  return Shard{.path = std::move(path),
+               .format = Format::kSafetensors,
+               .file_size = file_size,
+               .source = std::move(source),
+               .front = std::move(front),
+               .header = std::move(*header)};
 }
 
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {

@@ -10,8 +10,8 @@
 #include <ballast/model.h>
 
 #include "base/bytes.h"
-#include "format/safetensors/header.h"
 #include "format/safetensors/index.h"
+#include "format/tensor_table.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -19,9 +19,11 @@ namespace ballast {
 // One weight file with its header read. Errors name the file.
 struct Shard {
   std::string path;
-  std::unique_ptr<Source> source;
-  Bytes front;  // what the header's names borrow from
-  safetensors::Header header;
+  Format format = Format::kSafetensors;
+  std::uint64_t file_size = 0;
+  std::unique_ptr<Source> source;  // of tensor data in binary: the file itself, or what stands for it
+  Bytes front;                     // what the header's names borrow from
+  TensorTable header;
 };
 
 // `index_path` names the index that lists the file, empty without one.

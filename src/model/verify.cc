@@ -31,7 +31,7 @@ class Verifier {
     if (auto opened = check_headers(*location); !opened) return std::unexpected(opened.error());
     check_against_index(*location);
     if (auto checked = check_config(*location); !checked) return std::unexpected(checked.error());
-    total_ = (options_.values ? report_.bytes : 0) + (options_.sha256 ? report_.bytes : 0);
+    total_ = (options_.values ? data_bytes_ : 0) + (options_.sha256 ? report_.bytes : 0);
     if (options_.values) {
       if (auto checked = check_all_values(); !checked) return std::unexpected(checked.error());
     }
@@ -50,7 +50,8 @@ class Verifier {
     for (const std::string& file : location.files) {
       auto shard = open_shard(file, location.index_path, options_.open);
       if (shard) {
-        add_file(file, shard->source->size(), shard->header.tensors.size());
+        add_file(file, shard->file_size, shard->header.tensors.size());
+        data_bytes_ += shard->source->size();
         shards_.push_back(std::move(*shard));
         continue;
       }
@@ -166,7 +167,8 @@ class Verifier {
 
   const VerifyOptions& options_;
   VerifyReport report_;
-  std::vector<Shard> shards_;  // those that could be opened
+  std::vector<Shard> shards_;     // those that could be opened
+  std::uint64_t data_bytes_ = 0;  // of their sources
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

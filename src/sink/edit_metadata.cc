@@ -136,7 +136,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
                                      const Progress& progress) {
   const auto model = Model::open(path, options);
   if (!model) return std::unexpected(model.error());
-  if (!model->directory().empty() || model->files()[0].format != Format::kSafetensors) {
+  if (!model->directory().empty() || model->format() != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: metadata is edited in one .safetensors file at a time", escape(path));
   }
   const auto metadata = apply(edit, model->metadata());

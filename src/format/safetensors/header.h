@@ -2,17 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
-#include <string>
-#include <vector>
 
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/tensor.h>
 
-#include "base/bytes.h"
-#include "base/name_index.h"
+#include "format/tensor_table.h"
 
 namespace ballast::safetensors {
 
@@ -23,15 +18,7 @@ struct HeaderOptions {
   std::uint64_t max_header_bytes = 100'000'000;
 };
 
-// The tensor table of one file. Names borrow from the bytes it was parsed from, or from `decoded` where they held escapes.
-struct Header {
-  std::uint64_t data_start = 0;
-  Metadata metadata;
-  LargeVector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
-  NameIndex index;                  // of `tensors`
-  LargeVector<std::uint64_t> dims;  // what the shapes borrow from
-  std::deque<std::string> decoded;
-};
+using Header = TensorTable;
 
 // Where tensor data begins in a file of `file_size` bytes, from its first bytes (eight, or all there are).
 Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uint64_t file_size,

@@ -7,28 +7,10 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 
 namespace ballast::safetensors {
 namespace {
-
-void append_utf8(std::string& out, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6);
-    put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  }
-}
 
 // Whether the reference finds `digits` x 10^exponent too large. It multiplies in double precision rather than rounding once, so
 // the last few numbers below the true limit are too large for it as well.
