@@ -56,14 +56,16 @@ Result<json> contents(const std::string& path, ballast::Strictness strictness) {
 
   json tensors = json::array();
   for (const ballast::TensorInfo& tensor : model->tensors()) {
-    const auto view = model->view(tensor.name);
-    if (!view) return unreadable(view.error().message);
     const auto copy = model->read(tensor.name);
-    if (!copy) return unreadable(copy.error().message);
+    if (!copy)
+      return model->format() == ballast::FileFormat::kMlxJson ? std::unexpected(copy.error()) : unreadable(copy.error().message);
+    tensors.push_back({copy->name(), ballast::name(copy->dtype()), copy->shape(), hex(copy->bytes())});
+    const auto view = model->view(tensor.name);
+    if (!view && model->format() == ballast::FileFormat::kMlxJson) continue;
+    if (!view) return unreadable(view.error().message);
     const bool same = view->name == copy->name() && view->dtype == copy->dtype() &&
                       std::ranges::equal(view->shape, copy->shape()) && std::ranges::equal(view->bytes, copy->bytes());
     if (!same) return unreadable("view() and read() differ");
-    tensors.push_back({view->name, ballast::name(view->dtype), view->shape, hex(view->bytes)});
   }
   return json{{"metadata", model->metadata()}, {"tensors", std::move(tensors)}};
 }

@@ -75,7 +75,8 @@ TEST(Locate, IndexWinsOverEverythingWithAWarning) {
   EXPECT_THAT(location->files, ElementsAre(dir.path("s.safetensors")));
   EXPECT_EQ(location->index_path, dir.path(kIndex));
   EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored: model.safetensors.index.json wins",
-                                              "weights.safetensors is ignored: model.safetensors.index.json wins"));
+                                              "weights.safetensors is ignored: model.safetensors.index.json wins",
+                                              "weights.mlx is ignored: model.safetensors.index.json wins"));
 }
 
 TEST(Locate, FileThatTheIndexNamesIsNotStray) {
@@ -171,21 +172,22 @@ TEST(Locate, UrisAreToldApartFromMissingFiles) {
 TEST(Locate, ModelFileGoesBeforeWeightsFile) {
   const TempDir dir;
   dir.write("weights.safetensors", "");
-  dir.write("weights.mlx", "");
   dir.write("other.safetensors", "");
   expect_files(dir, {"weights.safetensors"});
+  dir.write("weights.mlx", "");
   dir.write("model.safetensors", "");
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
+  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored: model.safetensors wins",
+                                              "weights.mlx is ignored: model.safetensors wins"));
 }
 
-TEST(Locate, MlxWeightsAreRecognizedBeforeFilesOfOtherNames) {
+TEST(Locate, MlxWeightsGoBeforeFilesOfOtherNames) {
   const TempDir dir;
   dir.write("weights.mlx", "{}");
   dir.write("other.safetensors", "");
-  EXPECT_TRUE(fails(locate(dir.path()), Errc::kUnsupported, dir.path() + ": weights.mlx is MLX JSON, which cannot be read yet"));
+  expect_files(dir, {"weights.mlx"});
 }
 
 TEST(Locate, FilesOfOtherNamesComeLast) {

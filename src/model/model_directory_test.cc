@@ -210,12 +210,19 @@ TEST(LoadPretrained, TakesTheFourNamesAloneAndInOrder) {
   EXPECT_THAT(model->warnings(), ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
 }
 
-TEST(LoadPretrained, MlxWeightsAreUnsupported) {
+TEST(LoadPretrained, MlxWeightsComeLast) {
   const TempDir dir;
   dir.write("config.json", "{}");
-  dir.write("weights.mlx", "{}");
-  EXPECT_TRUE(
-      fails(load_pretrained(dir.path()), Errc::kUnsupported, dir.path() + ": weights.mlx is MLX JSON, which cannot be read yet"));
+  dir.write("weights.mlx", R"({"weights":{"x":{"shape":[1],"dtype":"int8","data":[3]}}})");
+  const auto alone = load_pretrained(dir.path());
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_EQ(alone->format(), FileFormat::kMlxJson);
+  EXPECT_TRUE(alone->has("x"));
+  dir.write("weights.safetensors", safetensors_of({"w"}));
+  const auto both = load_pretrained(dir.path());
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(both->format(), FileFormat::kSafetensors);
+  EXPECT_THAT(both->warnings(), ElementsAre("weights.mlx is ignored: weights.safetensors wins"));
 }
 
 }  // namespace

@@ -28,9 +28,10 @@ class DocumentReader {
         max_table_bytes_(options.max_table_bytes) {}
 
   Result<Document> read() {
+    const bool is_json = json_.peek() == '{';
     const bool parsed = json_.object([&](const std::string& key) { return member(key); }) && json_.at_end();
     if (window_.error()) return std::unexpected(*window_.error());
-    if (!parsed) return fail(code_, "{}{}{}", place(), json_.failure(), json_began_ ? hint_ : guess());
+    if (!parsed) return fail(code_, "{}{}{}", place(), json_.failure(), is_json ? hint_ : guess());
     if ((seen_ & kWeights) == 0) return fail(Errc::kCorrupt, "no object 'weights'");
     bind_shapes();
     document_.table.index = NameIndex(tensors().size());
@@ -74,7 +75,6 @@ class DocumentReader {
   }
 
   bool member(const std::string& key) {
-    json_began_ = true;
     constexpr int kDepth = 1;
     if (key == "weights") {
       return once(seen_, kWeights, key) && json_.object([&](const std::string& name) { return tensor(name); });
@@ -228,7 +228,6 @@ class DocumentReader {
   std::vector<std::uint64_t> named_at_;
   Errc code_ = Errc::kCorrupt;  // of the failure, and what to say after it
   std::string hint_;
-  bool json_began_ = false;
   unsigned seen_ = 0;  // at the root
 
   // Of the tensor being read:

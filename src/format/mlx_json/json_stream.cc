@@ -1,7 +1,9 @@
 #include "format/mlx_json/json_stream.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -15,9 +17,17 @@ using std::string_view_literals::operator""sv;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+// Eight characters at a time, which may go past the NUL.
 const char* skip_digits(const char* at) {
-  while (is_digit(*at)) ++at;
-  return at;
+  static_assert(std::endian::native == std::endian::little, "the first character is the lowest byte");
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  for (;; at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, sizeof(word));
+    word ^= kOnes * '0';  // digits are now 0 to 9, and adding 0x76 leaves their top bit clear
+    const std::uint64_t others = ((word + kOnes * 0x76) | word) & kOnes * 0x80;  // exact up to the lowest bit set
+    if (others != 0) return at + std::countr_zero(others) / 8;
+  }
 }
 
 struct NumberScan {
@@ -25,7 +35,7 @@ struct NumberScan {
   bool valid;
 };
 
-// Goes over the number that begins at `at`, as far as it is one. The text ends with NUL.
+// Goes over the number that begins at `at`, as far as it is one.
 NumberScan scan_number(const char* at) {
   if (*at == '-') ++at;
   if (!is_digit(*at)) return {.stop = at, .valid = false};

@@ -10,10 +10,10 @@ TextWindow::TextWindow(const Source& text, std::uint64_t begin, std::uint64_t en
       next_(begin),
       stop_(end),
       piece_(static_cast<std::size_t>(std::min<std::uint64_t>(piece, end - begin))),
-      buffer_(std::make_unique_for_overwrite<char[]>(kMostKept + piece_ + 1)),
+      buffer_(std::make_unique_for_overwrite<char[]>(kMostKept + piece_ + kPadding)),
       at_(buffer_.get()),
       end_(buffer_.get()) {
-  buffer_[0] = '\0';
+  std::memset(buffer_.get(), 0, kPadding);
 }
 
 bool TextWindow::slide() {
@@ -26,12 +26,12 @@ bool TextWindow::slide() {
   end_ = fresh;
   if (auto read = text_.read_at(next_, std::as_writable_bytes(std::span(fresh, count))); !read) {
     error_ = std::move(read.error());
-    buffer_[kept] = '\0';
+    std::memset(fresh, 0, kPadding);
     return false;
   }
   next_ += count;
   end_ = fresh + count;
-  fresh[count] = '\0';
+  std::memset(fresh + count, 0, kPadding);
   return true;
 }
 

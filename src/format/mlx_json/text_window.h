@@ -20,9 +20,10 @@ inline const char* skip_space(const char* at) {
 }
 
 // Slides over a part of a text from front to back, so that a text of any size is read in the same little memory. [at(), end()) is
-// what is in memory, and *end() is NUL.
+// what is in memory. NUL bytes follow it, kPadding of them, so that loops over the text need not look for its end.
 class TextWindow {
  public:
+  static constexpr std::size_t kPadding = 8;
   static constexpr std::size_t kPiece = std::size_t{1} << 20;  // what one read asks for
   static constexpr std::size_t kMostKept = 4096;               // the longest token that can be seen whole, whatever the piece
 
