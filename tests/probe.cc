@@ -58,10 +58,10 @@ Result<json> contents(const std::string& path, ballast::Strictness strictness) {
   for (const ballast::TensorInfo& tensor : model->tensors()) {
     const auto copy = model->read(tensor.name);
     if (!copy)
-      return model->format() == ballast::FileFormat::kMlxJson ? std::unexpected(copy.error()) : unreadable(copy.error().message);
+      return model->format() == ballast::Format::kMlxJson ? std::unexpected(copy.error()) : unreadable(copy.error().message);
     tensors.push_back({copy->name(), ballast::name(copy->dtype()), copy->shape(), hex(copy->bytes())});
     const auto view = model->view(tensor.name);
-    if (!view && model->format() == ballast::FileFormat::kMlxJson) continue;
+    if (!view && model->format() == ballast::Format::kMlxJson) continue;
     if (!view) return unreadable(view.error().message);
     const bool same = view->name == copy->name() && view->dtype == copy->dtype() &&
                       std::ranges::equal(view->shape, copy->shape()) && std::ranges::equal(view->bytes, copy->bytes());

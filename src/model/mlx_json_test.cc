@@ -27,7 +27,7 @@ TEST(MlxJsonModel, FileIsOneModelWithItsTrueSize) {
   const std::string path = dir.write("any.mlx", kDocument);
   const auto model = Model::open(path);
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_EQ(model->format(), FileFormat::kMlxJson);
+  EXPECT_EQ(model->format(), Format::kMlxJson);
   EXPECT_EQ(name(model->format()), "mlx-json");
   EXPECT_EQ(model->file_size(), kDocument.size());
   ASSERT_EQ(model->files().size(), 1);

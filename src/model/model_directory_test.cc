@@ -216,12 +216,12 @@ TEST(LoadPretrained, MlxWeightsComeLast) {
   dir.write("weights.mlx", R"({"weights":{"x":{"shape":[1],"dtype":"int8","data":[3]}}})");
   const auto alone = load_pretrained(dir.path());
   ASSERT_TRUE(alone) << alone.error().message;
-  EXPECT_EQ(alone->format(), FileFormat::kMlxJson);
+  EXPECT_EQ(alone->format(), Format::kMlxJson);
   EXPECT_TRUE(alone->has("x"));
   dir.write("weights.safetensors", safetensors_of({"w"}));
   const auto both = load_pretrained(dir.path());
   ASSERT_TRUE(both) << both.error().message;
-  EXPECT_EQ(both->format(), FileFormat::kSafetensors);
+  EXPECT_EQ(both->format(), Format::kSafetensors);
   EXPECT_THAT(both->warnings(), ElementsAre("weights.mlx is ignored: weights.safetensors wins"));
 }
 
