@@ -12,6 +12,7 @@
 
 #include <ballast/config.h>
 #include <ballast/error.h>
+#include <ballast/load.h>
 #include <ballast/slice.h>
 #include <ballast/tensor.h>
 
@@ -45,6 +46,11 @@ struct ModelFile {
   // Where tensor data begins; TensorInfo counts from here. MLX JSON is counted as if its values lay packed in binary, from 0 on.
   std::uint64_t data_start = 0;
   Metadata metadata;
+};
+
+enum class OnLoss {
+  kRefuse,  // values that the target cannot keep (see ConversionLoss) are an error that tells how many, and the first
+  kAllow,
 };
 
 enum class Modality { kUnknown, kText, kCode, kImage, kAudio };
@@ -97,6 +103,16 @@ class Model {
   // Copies a part, reading little more than the bytes it needs. Dimensions past the last slice are taken whole. Elements
   // smaller than a byte can be sliced where every run of them begins and ends on a byte.
   Result<Tensor> slice(std::string_view name, std::span<const Slice> slices) const;
+
+  // Copies the values as another dtype, on all cores. F6 and C64 convert to nothing but themselves.
+  Result<Tensor> read_as(std::string_view name, DType dtype, OnLoss on_loss = OnLoss::kRefuse) const;
+  // The values as an F32 matrix: the first dimension by the product of all others. A vector [n] is [n, 1], a scalar [1, 1].
+  Result<Tensor> read_2d(std::string_view name, OnLoss on_loss = OnLoss::kRefuse) const;
+  Result<std::vector<Tensor>> read_all_2d(OnLoss on_loss = OnLoss::kRefuse) const;  // in the order of tensors()
+
+  // Copies all tensors of all files into one piece of memory, in large blocks on several threads; a file cut short meanwhile is
+  // an error. An allocator that has too little memory gives kUnsupported, one that breaks its contract kInvalidArgument.
+  Result<LoadedModel> load_all(const LoadOptions& options = {}) const;
 
   // Gives the memory of a view's pages back to the system; the view stays valid and reads the file again.
   Result<void> release(std::string_view name) const;

@@ -7,12 +7,11 @@
 
 namespace ballast {
 
-std::byte* allocate_bytes(std::size_t size) {
-  constexpr std::size_t kAlignment = 64;
+std::byte* allocate_bytes(std::size_t size, std::size_t alignment) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const bool huge = size >= kHugePage;
   void* bytes = nullptr;
-  if (::posix_memalign(&bytes, huge ? kHugePage : kAlignment, size) != 0) throw std::bad_alloc();
+  if (::posix_memalign(&bytes, huge ? kHugePage : alignment, size) != 0) throw std::bad_alloc();
   if (huge) ::madvise(bytes, size, MADV_HUGEPAGE);  // a hint: where it is refused, small pages do
   return static_cast<std::byte*>(bytes);
 }

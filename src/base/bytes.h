@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Uninitialized memory, 64-byte aligned. Large pieces ask for huge pages: to fill fresh memory costs mostly page faults.
-std::byte* allocate_bytes(std::size_t size);
+// Uninitialized memory. Large pieces ask for huge pages: to fill fresh memory costs mostly page faults.
+std::byte* allocate_bytes(std::size_t size, std::size_t alignment = 64);
 void free_bytes(std::byte* bytes);
 
 struct FreeBytes {

@@ -29,6 +29,9 @@ struct Model::State {
   std::uint64_t position(const TensorInfo& tensor) const { return files[tensor.file].data_start + tensor.begin; }
   std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
 
+  // Reads the values as `dtype` and calls them `shape`, which must have as many elements as the tensor.
+  Result<Tensor> read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape, OnLoss on_loss) const;
+
   void join_shards();
 };
 

@@ -1,13 +1,18 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <utility>
 
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -64,10 +69,9 @@ class FileSource final : public Source {
   std::uint64_t size() const override { return size_; }
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (offset > size_ || out.size() > size_ - offset) {
+    if (!contains(offset, out.size())) {
       return fail(Errc::kIo, "{} bytes at {} lie past the end ({} bytes)", out.size(), offset, size_);
     }
-    constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel moves at most 2 GiB - 4 KiB
     while (!out.empty()) {
       const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kMostPerCall), static_cast<off_t>(offset));
       if (count < 0 && errno == EINTR) continue;
@@ -93,6 +97,34 @@ class FileSource final : public Source {
       moved += static_cast<std::uint64_t>(count);
     }
     return moved;
+  }
+
+  Result<void> read_direct(std::uint64_t offset, std::span<std::byte> out) const override {
+    const std::uint64_t head = (kDirectAlignment - offset % kDirectAlignment) % kDirectAlignment;
+    const bool congruent = reinterpret_cast<std::uintptr_t>(out.data()) % kDirectAlignment == offset % kDirectAlignment;
+    if (!congruent || out.size() < head + kDirectAlignment || !contains(offset, out.size())) return read_at(offset, out);
+    if (auto read = read_at(offset, out.first(head)); !read) return read;
+    const std::size_t direct = read_whole_pages(offset + head, out.subspan(head));
+    return read_at(offset + head + direct, out.subspan(head + direct));
+  }
+
+  double cached_share() const override {
+    constexpr std::uint64_t kSamples = 64;
+    const std::uint64_t stride = size_ / kSamples;
+    if (stride == 0) return 1;
+    // Asking for a page that is not there starts to read it, so that the same places must not be asked twice.
+    std::minstd_rand random(static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count()));
+    std::uniform_int_distribution<std::uint64_t> within_stride(0, stride - 1);
+    std::uint64_t cached = 0;
+    for (std::uint64_t i = 0; i < kSamples; ++i) {
+      std::byte sample{};
+      const iovec space{.iov_base = &sample, .iov_len = 1};
+      const auto at = static_cast<off_t>(i * stride + within_stride(random));
+      const ssize_t count = ::preadv2(fd_.get(), &space, 1, at, RWF_NOWAIT);
+      if (count < 0 && errno != EAGAIN) return 1;  // this filesystem cannot tell
+      cached += count > 0 ? 1 : 0;
+    }
+    return static_cast<double>(cached) / kSamples;
   }
 
   Result<std::span<const std::byte>> map() const override {
@@ -122,6 +154,8 @@ class FileSource final : public Source {
   }
 
  private:
+  bool contains(std::uint64_t offset, std::uint64_t length) const { return offset <= size_ && length <= size_ - offset; }
+
   Result<void> check_size() const {
     struct stat now{};
     if (::fstat(fd_.get(), &now) != 0) return fail_errno("fstat", errno);
@@ -131,11 +165,40 @@ class FileSource final : public Source {
     return {};
   }
 
+  // Reads whole pages past the page cache, as many as it can, and returns their bytes. What is left, because the filesystem
+  // knows no O_DIRECT or the file has become shorter, is for read_at(), which also finds the right words for it.
+  std::size_t read_whole_pages(std::uint64_t offset, std::span<std::byte> out) const {
+    const int fd = direct_fd();
+    const std::size_t whole = out.size() / kDirectAlignment * kDirectAlignment;
+    std::size_t done = 0;
+    while (fd >= 0 && done < whole && !direct_refused_) {
+      const ssize_t count =
+          ::pread(fd, out.data() + done, std::min(whole - done, kMostPerCall), static_cast<off_t>(offset + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EINVAL) direct_refused_ = true;
+      if (count <= 0) break;
+      done += static_cast<std::size_t>(count);
+      if (static_cast<std::size_t>(count) % kDirectAlignment != 0) break;
+    }
+    return done;
+  }
+
+  // Opened at first use through the descriptor there is, so that it is the same file under whatever name; -1 where it cannot be.
+  int direct_fd() const {
+    const std::scoped_lock lock(mutex_);
+    if (!direct_) direct_.emplace(::open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+    return direct_->get();
+  }
+
+  static constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel moves at most 2 GiB - 4 KiB
+
   FileDescriptor fd_;
   std::uint64_t size_;
   bool mappable_;
   mutable std::mutex mutex_;
   mutable void* map_ = nullptr;  // made at the first view, so that opening does not pay for it
+  mutable std::optional<FileDescriptor> direct_;
+  mutable std::atomic<bool> direct_refused_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include <filesystem>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "source/source.h"
 #include "tests/support/files.h"
 
@@ -106,6 +108,66 @@ TEST(FileSource, OutlivesTheNameOfItsFile) {
   ASSERT_TRUE(source) << source.error().message;
   std::filesystem::remove(path);
   EXPECT_EQ(read(**source, 0, 3), "abc");
+}
+
+// Writes a file and has the system forget its pages.
+std::string write_uncached(const TempDir& dir, std::string_view content) {
+  std::string path = dir.write("f", content);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(::fdatasync(fd), 0);
+  EXPECT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  ::close(fd);
+  return path;
+}
+
+TEST(FileSource, DirectReadsGiveTheSameBytesFromAnyOffset) {
+  const TempDir dir;
+  std::string content(50'000, '\0');
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 2'654'435'761U >> 13);
+  const auto source = open_file(write_uncached(dir, content), Access::kAuto);
+  ASSERT_TRUE(source) << source.error().message;
+  const Bytes memory(allocate_bytes(content.size() + 8192, 4096));
+  for (const std::size_t offset : {0, 1, 64, 4095, 4096, 4100, 40'000}) {
+    for (const std::size_t length :
+         {std::size_t{0}, std::size_t{10}, std::size_t{4096}, std::size_t{9'000}, content.size() - offset}) {
+      for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+        const std::span out(memory.get() + offset % 4096 + shift, length);
+        ASSERT_TRUE((*source)->read_direct(offset, out));
+        EXPECT_EQ(to_text(out), content.substr(offset, length)) << offset << " " << length << " " << shift;
+      }
+    }
+  }
+}
+
+TEST(FileSource, DirectReadsPastTheEndAreRefused) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", std::string(10'000, 'x')), Access::kAuto);
+  ASSERT_TRUE(source) << source.error().message;
+  const Bytes memory(allocate_bytes(20'000, 4096));
+  EXPECT_TRUE(
+      fails((*source)->read_direct(0, {memory.get(), 20'000}), Errc::kIo, "20000 bytes at 0 lie past the end (10000 bytes)"));
+}
+
+TEST(FileSource, DirectReadsLeaveTheCacheAlone) {
+  const TempDir dir;
+  const std::string content(16 << 20, 'x');
+  const auto source = open_file(write_uncached(dir, content), Access::kAuto);
+  ASSERT_TRUE(source) << source.error().message;
+  if ((*source)->cached_share() > 0.1) GTEST_SKIP() << "this filesystem keeps, or cannot tell, what it caches";
+  const Bytes memory(allocate_bytes(content.size(), 4096));
+  const std::span out(memory.get(), content.size());
+  ASSERT_TRUE((*source)->read_direct(0, out));
+  EXPECT_EQ(to_text(out), content);
+  EXPECT_LT((*source)->cached_share(), 0.5);
+  ASSERT_TRUE((*source)->read_at(0, out));
+  EXPECT_EQ((*source)->cached_share(), 1);
+}
+
+TEST(FileSource, EmptyFileCountsAsCached) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", ""), Access::kAuto);
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ((*source)->cached_share(), 1);
 }
 
 TEST(FileSource, MissingFileIsNotFound) {

@@ -28,6 +28,14 @@ class Source {
   // returns how many it moved.
   virtual std::uint64_t copy_to(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t place) const;
 
+  // read_at() for large pieces that will not be read again soon: leaves no copy of them in the system's cache where the source
+  // can avoid it, which takes an `out` whose address is congruent to `offset` modulo kDirectAlignment.
+  virtual Result<void> read_direct(std::uint64_t offset, std::span<std::byte> out) const { return read_at(offset, out); }
+  static constexpr std::size_t kDirectAlignment = 4096;
+
+  // An estimate of how much can be read without waiting for a device, from 0 to 1; 1 where nobody knows.
+  virtual double cached_share() const { return 1; }
+
   // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
   virtual Result<std::span<const std::byte>> map() const = 0;
 

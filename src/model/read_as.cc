@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include <ballast/convert.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "model/state.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;  // read at a time: whole values of every dtype that converts
+
+// The bytes of `elements` values, which F4 may leave half of one over.
+Result<std::uint64_t> bytes_of(std::uint64_t elements, DType dtype) {
+  const auto bits_in_all = checked_mul(elements, bits(dtype));
+  if (!bits_in_all) return fail(Errc::kUnsupported, "{} values of {} are too many", elements, name(dtype));
+  if (*bits_in_all % 8 != 0) {
+    return fail(Errc::kUnsupported, "{} values of {} do not fill whole bytes", elements, name(dtype));
+  }
+  return *bits_in_all / 8;
+}
+
+// Losses of several blocks, as if there were one.
+void merge(ConversionLoss& all, const ConversionLoss& block, std::uint64_t first_of_block) {
+  if (block.count == 0) return;
+  const std::uint64_t first = first_of_block + block.first;
+  all.first = all.count == 0 ? first : std::min(all.first, first);
+  all.count += block.count;
+}
+
+// [d0, product of the rest]. Dimensions of zero can hide a product past 64 bits: [0, 2^63, 4].
+Result<std::vector<std::uint64_t>> matrix_shape(Shape shape) {
+  if (shape.empty()) return std::vector<std::uint64_t>{1, 1};
+  const auto columns = checked_elements(shape.subspan(1));
+  if (!columns) return fail(Errc::kUnsupported, "as a matrix it would have more columns than 64 bits can count");
+  return std::vector<std::uint64_t>{shape.front(), *columns};
+}
+
+}  // namespace
+
+Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape,
+                                     OnLoss on_loss) const {
+  const auto here = [&](const Error& error) { return error_in(tensor, error); };
+  if (!can_convert(tensor.dtype, dtype)) {
+    return here(
+        {.code = Errc::kUnsupported, .message = fmt::format("{} does not convert to {}", name(tensor.dtype), name(dtype))});
+  }
+  const auto out_bytes = bytes_of(tensor.elements(), dtype);
+  if (!out_bytes) return here(out_bytes.error());
+  Tensor out(std::string(tensor.name), dtype, std::move(shape), *out_bytes);
+  if (tensor.dtype == dtype) {
+    if (auto read = source(tensor).read_at(position(tensor), out.bytes()); !read) return here(read.error());
+    return out;
+  }
+
+  const std::uint64_t block_values = kBlockBytes * 8 / bits(tensor.dtype);
+  const std::uint64_t out_block = block_values * bits(dtype) / 8;
+  const std::size_t blocks = tensor.bytes() / kBlockBytes + (tensor.bytes() % kBlockBytes != 0 ? 1 : 0);
+  const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
+  std::vector<Bytes> buffers(threads);
+  std::mutex mutex;
+  ConversionLoss loss;
+  std::optional<Error> error;
+  parallel_for(blocks, threads, [&](unsigned worker, std::size_t i) {
+    if (!buffers[worker]) buffers[worker].reset(allocate_bytes(kBlockBytes));
+    const std::uint64_t begin = i * kBlockBytes;
+    const std::span in(buffers[worker].get(), std::min<std::uint64_t>(kBlockBytes, tensor.bytes() - begin));
+    const std::span to = out.bytes().subspan(i * out_block, std::min(out_block, *out_bytes - i * out_block));
+    const auto read = source(tensor).read_at(position(tensor) + begin, in);
+    const auto converted = read ? convert_values(tensor.dtype, in, dtype, to) : std::unexpected(read.error());
+
+    const std::scoped_lock lock(mutex);
+    if (converted) merge(loss, *converted, i * block_values);
+    if (!converted && !error) error = converted.error();
+    return !error;
+  });
+  if (error) return here(*error);
+  if (loss.count > 0 && on_loss == OnLoss::kRefuse) {
+    return here({.code = Errc::kUnsupported,
+                 .message = fmt::format("{} of {} values of {} cannot be kept as {}, the first at {}", loss.count,
+                                        tensor.elements(), name(tensor.dtype), name(dtype), loss.first)});
+  }
+  return out;
+}
+
+Result<Tensor> Model::read_as(std::string_view name, DType dtype, OnLoss on_loss) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  return state_->read_as(**tensor, dtype, {(*tensor)->shape.begin(), (*tensor)->shape.end()}, on_loss);
+}
+
+Result<Tensor> Model::read_2d(std::string_view name, OnLoss on_loss) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  auto shape = matrix_shape((*tensor)->shape);
+  if (!shape) return state_->error_in(**tensor, shape.error());
+  return state_->read_as(**tensor, DType::kF32, std::move(*shape), on_loss);
+}
+
+Result<std::vector<Tensor>> Model::read_all_2d(OnLoss on_loss) const {
+  std::vector<Tensor> matrices;
+  matrices.reserve(tensors().size());
+  for (const TensorInfo& tensor : tensors()) {
+    auto matrix = read_2d(tensor.name, on_loss);
+    if (!matrix) return std::unexpected(matrix.error());
+    matrices.push_back(std::move(*matrix));
+  }
+  return matrices;
+}
+
+}  // namespace ballast
