@@ -164,7 +164,8 @@ TEST(LoadAll, OutlivesModelAndFiles) {
 }
 
 TEST(LoadAll, UnknownNameIsNotFound) {
-  const auto model = Model::from_bytes(as_bytes(test::safetensors_of({"a", "b"})), "x\n");
+  const std::string file = test::safetensors_of({"a", "b"});
+  const auto model = Model::from_bytes(as_bytes(file), "x\n");
   const LoadedModel loaded = load(*model);
   EXPECT_TRUE(fails(loaded.view("c"), Errc::kNotFound, "x\\n: no tensor 'c' among 2"));
 }
