@@ -55,7 +55,7 @@ Result<void> set_dtypes(const Options& options, ConvertOptions& convert) {
 Result<ConvertOptions> convert_options(const Options& options, const Model& model) {
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
-                         .on_loss = options.allow_loss ? OnLoss::kReport : OnLoss::kRefuse,
+                         .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.metadata = model.metadata(), .threads = options.threads},
                          .memory_limit = options.memory_limit_mb << 20};
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());

@@ -67,6 +67,7 @@ void watch_interrupts() {
   };
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // NOLINT(cert-err33-c): a limit on file sizes is an error of the write that meets it
 }
 
 ProgressBar::ProgressBar(std::string_view what) : what_(what), start_(Clock::now()) { can_stop_cleanly = 1; }

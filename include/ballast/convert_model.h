@@ -25,11 +25,6 @@ struct Rename {
   std::string to;
 };
 
-enum class OnLoss {
-  kRefuse,  // a conversion that cannot keep an integer's value is an error
-  kReport,  // it is done, and a warning says how many values changed
-};
-
 struct ConvertOptions {
   std::optional<DType> dtype;          // for all tensors of its kind: a float for floats, an integer for integers
   std::vector<DTypeRule> dtype_rules;  // for tensors by name, whatever they are; the last one that matches wins

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import one_error_line
 from safetensors.numpy import save_file
 
 REPO = Path(__file__).resolve().parents[2]
@@ -24,43 +25,6 @@ def safetensors_bytes(header, data=b""):
 
 def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-
-
-@pytest.fixture
-def run(build_dir):
-    def run(*arguments, **options):
-        command = [str(build_dir / "ballast"), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def make_model(tmp_path_factory):
-    def make_model(*arguments):
-        folder = tmp_path_factory.mktemp("model") / "m"
-        subprocess.run([REPO / "tools/make_model", folder, *arguments], check=True, capture_output=True)
-        return folder
-
-    return make_model
-
-
-@pytest.fixture(scope="session")
-def tiny(make_model):
-    return make_model("--preset", "tiny")
-
-
-@pytest.fixture(scope="session")
-def sharded(make_model):
-    return make_model("--preset", "tiny", "--shards", "3")
-
-
-def one_error_line(result, code):
-    assert result.returncode == code, result.stderr
-    assert result.stdout == ""
-    assert result.stderr.startswith("ballast: ")
-    assert result.stderr.endswith("\n") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr.removeprefix("ballast: ").rstrip("\n")
 
 
 class TestInspect:
