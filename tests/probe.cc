@@ -1,6 +1,7 @@
 // Answers each line of standard input with one line of JSON:
 //   open strict|reference PATH   every tensor and the metadata of a file, or why it was refused
 //   slice PATH NAME [SLICES]     a part of one tensor
+//   convert FROM TO BYTES        values of one dtype as another, and the losses
 // Paths and names here hold no white space; bytes are hexadecimal.
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ballast/convert.h>
 #include <ballast/model.h>
 
 namespace {
@@ -80,6 +82,24 @@ Result<json> part(const std::string& path, const std::string& tensor, const std:
   return json{{"shape", slice->shape()}, {"bytes", hex(slice->bytes())}};
 }
 
+std::vector<std::byte> from_hex(std::string_view text) {
+  std::vector<std::byte> bytes(text.size() / 2);
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
+  return bytes;
+}
+
+Result<json> converted(std::string_view from_name, std::string_view to_name, std::string_view text) {
+  const ballast::DType from = ballast::parse_dtype(from_name).value();
+  const ballast::DType to = ballast::parse_dtype(to_name).value();
+  const std::vector<std::byte> in = from_hex(text);
+  std::vector<std::byte> out(in.size() * bits(to) / bits(from));
+  const auto loss = ballast::convert_values(from, in, to, out);
+  if (!loss) return std::unexpected(loss.error());
+  return json{{"bytes", hex(out)}, {"lost", loss->count}, {"first", loss->first}};
+}
+
 Result<json> answer(std::istringstream request) {
   std::string command;
   std::string first;
@@ -89,6 +109,7 @@ Result<json> answer(std::istringstream request) {
   std::getline(request, rest);
   if (command == "open" && first == "strict") return contents(second, ballast::Strictness::kStrict);
   if (command == "open" && first == "reference") return contents(second, ballast::Strictness::kReference);
+  if (command == "convert") return converted(first, second, rest);
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
 }
