@@ -74,7 +74,7 @@ void store_doubles(const Run& run, std::span<const double> values) {
     std::ranges::transform(values, floats.begin(), [](double value) { return static_cast<float>(value); });
     std::memcpy(run.out, floats.data(), values.size() * sizeof(float));
   } else {
-    std::ranges::transform(values, floats.begin(), to_odd_float);
+    std::ranges::transform(values, floats.begin(), [](double value) { return to_odd_float(value); });
     from_f32(run.to, as_bytes(floats), values.size(), run.out, run.stores);
   }
 }
@@ -89,6 +89,20 @@ void integers_to_floats(const Run& run, std::span<const Wide> values, LossCounte
   Chunk<float> floats;
   load_floats(run.to, run.out, run.count, floats);
   for (std::size_t i = 0; i < run.count; ++i) losses.add(static_cast<double>(floats[i]) != doubles[i], run.index + i);
+}
+
+// Those of at most 16 bits are F32 exactly.
+void small_integers_to_floats(const Run& run, LossCounter& losses) {
+  Chunk<float> values;
+  load_integers(run.from, run.in, first(values, run.count));
+  if (run.to == DType::kF32) {
+    std::memcpy(run.out, values.data(), run.count * sizeof(float));
+    return;
+  }
+  from_f32(run.to, as_bytes(values), run.count, run.out, run.stores);
+  Chunk<float> floats;
+  load_floats(run.to, run.out, run.count, floats);
+  for (std::size_t i = 0; i < run.count; ++i) losses.add(floats[i] != values[i], run.index + i);
 }
 
 template <class Wide>
@@ -109,16 +123,12 @@ void from_integers(const Run& run, std::span<const Wide> values, LossCounter& lo
 
 // At most a chunk, by way of a type that holds every value of the source.
 void convert_chunk(const Run& run, LossCounter& losses) {
+  if (is_integer(run.from) && bits(run.from) <= 16 && fits_f32(run.to)) return small_integers_to_floats(run, losses);
   if (is_integer(run.from)) {
     Chunk<std::int64_t> integers;
     load_integers(run.from, run.in, first(integers, run.count));
     if (run.from != DType::kU64) return from_integers<std::int64_t>(run, first(integers, run.count), losses);
     return from_integers(run, std::span(reinterpret_cast<const std::uint64_t*>(integers.data()), run.count), losses);
-  }
-  if (fits_f32(run.from) && fits_f32(run.to)) {
-    Chunk<float> floats;
-    to_f32(run.from, run.in, run.count, as_bytes(floats), Stores::kOrdinary);
-    return from_f32(run.to, as_bytes(floats), run.count, run.out, run.stores);
   }
   Chunk<double> doubles;
   const std::span values = first(doubles, run.count);
@@ -126,6 +136,17 @@ void convert_chunk(const Run& run, LossCounter& losses) {
   if (is_integer(run.to)) return store_integers(run.to, values, run.out, run.index, losses);
   if (run.to != DType::kF64) return store_doubles(run, values);
   std::memcpy(run.out, values.data(), values.size_bytes());
+}
+
+// Few values at a time, so that memory is read and written all along and not by turns.
+void convert_by_way_of_f32(const Run& run) {
+  constexpr std::size_t kStep = 256;
+  Chunk<float> floats;
+  for (std::size_t begin = 0; begin < run.count; begin += kStep) {
+    const Run part = run.part(begin, std::min(kStep, run.count - begin));
+    to_f32(part.from, part.in, part.count, as_bytes(floats), Stores::kOrdinary);
+    from_f32(part.to, as_bytes(floats), part.count, part.out, part.stores);
+  }
 }
 
 ConversionLoss convert(const Run& run) {
@@ -136,11 +157,14 @@ ConversionLoss convert(const Run& run) {
     from_f32(run.to, run.in, run.count, run.out, run.stores);
   } else if (run.to == DType::kF32 && fits_f32(run.from)) {
     to_f32(run.from, run.in, run.count, run.out, run.stores);
+  } else if (fits_f32(run.from) && fits_f32(run.to)) {
+    convert_by_way_of_f32(run);
   } else {
     for (std::size_t begin = 0; begin < run.count; begin += kChunk) {
       convert_chunk(run.part(begin, std::min(kChunk, run.count - begin)), losses);
     }
   }
+  if (run.stores == Stores::kStreaming) finish_streaming();
   return losses.loss();
 }
 

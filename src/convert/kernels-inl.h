@@ -207,6 +207,23 @@ constexpr bool has_quick_encode(DType to) { return to == DType::kBF16 || (to == 
 
 HWY_INLINE auto as_floats(Vector32 v) { return hn::BitCast(hn::RebindToFloat<Lanes32>(), v); }
 
+HWY_INLINE bool f32_block_has_nan(const std::uint8_t* in) {
+  constexpr Lanes32 d;
+  auto nan = hn::IsNaN(as_floats(load(d, in)));
+  for (std::size_t i = hn::Lanes(d); i < kBlock; i += hn::Lanes(d)) nan = hn::Or(nan, hn::IsNaN(as_floats(load(d, in + i * 4))));
+  return !hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
+}
+
+HWY_INLINE bool f16_block_has_nan(const std::uint8_t* in) {
+  constexpr Lanes32 d;
+  constexpr hn::Repartition<std::int16_t, Lanes32> d16;
+  auto largest = hn::Zero(d16);
+  for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d16)) {
+    largest = hn::Max(largest, hn::And(hn::BitCast(d16, load(d, in + i * 2)), hn::Set(d16, 0x7fff)));
+  }
+  return !hn::AllFalse(d16, hn::Gt(largest, hn::Set(d16, 0x7c00)));
+}
+
 HWY_INLINE Vector32 quick_decode_f16(Lanes32 d, const std::uint8_t* bytes) {
   constexpr hn::Rebind<hwy::float16_t, Lanes32> d16;
   const auto codes = hn::BitCast(d16, hn::LoadU(hn::Repartition<std::uint8_t, decltype(d16)>(), bytes));

@@ -36,22 +36,17 @@ struct ToF32 {
   template <Stores kStores>
   static HWY_INLINE void block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
     if constexpr (has_quick_decode(kFrom)) {
-      if (quick_block<kStores>(in, out)) return;
+      if (!f16_block_has_nan(in)) return quick_block<kStores>(in, out);
     }
     exact_block<kStores>(in, out);
   }
 
-  // False if there was a NaN.
   template <Stores kStores>
-  static HWY_INLINE bool quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+  static HWY_INLINE void quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
     constexpr Lanes32 d;
-    auto nan = hn::IsNaN(hn::Zero(hn::RebindToFloat<Lanes32>()));
     for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
-      const auto values = quick_decode_f16(d, in + i * 2);
-      nan = hn::Or(nan, hn::IsNaN(as_floats(values)));
-      store<kStores>(d, values, out + i * 4);
+      store<kStores>(d, quick_decode_f16(d, in + i * 2), out + i * 4);
     }
-    return hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
   }
 
   template <Stores kStores>
@@ -77,23 +72,19 @@ struct FromF32 {
   template <Stores kStores>
   static HWY_INLINE void block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
     if constexpr (has_quick_encode(kTo)) {
-      if (quick_block<kStores>(in, out)) return;
+      if (!f32_block_has_nan(in)) return quick_block<kStores>(in, out);
     }
     exact_block<kStores>(in, out);
   }
 
-  // False if there was a NaN.
   template <Stores kStores>
-  static HWY_INLINE bool quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
+  static HWY_INLINE void quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
     constexpr Lanes32 d;
-    auto nan = hn::IsNaN(hn::Zero(hn::RebindToFloat<Lanes32>()));
     for (std::size_t i = 0; i < kBlock; i += 2 * hn::Lanes(d)) {
       const auto low = load(d, in + i * 4);
       const auto high = load(d, in + (i + hn::Lanes(d)) * 4);
-      nan = hn::Or(nan, hn::Or(hn::IsNaN(as_floats(low)), hn::IsNaN(as_floats(high))));
       store<kStores>(d, quick_encode<kTo>(d, low, high), out + i * 2);
     }
-    return hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
   }
 
   template <Stores kStores>
@@ -147,7 +138,6 @@ void convert_all(const std::uint8_t* in, std::size_t count, std::uint8_t* out, S
   if (stores == Stores::kOrdinary || !reaches_line) return convert_blocks<Kernel, Stores::kOrdinary>(in, count, out);
   convert_blocks<Kernel, Stores::kOrdinary>(in, head, out);
   convert_blocks<Kernel, Stores::kStreaming>(in + head * Kernel::kInBits / 8, count - head, out + gap);
-  hwy::FlushStream();
 }
 
 template <template <DType> class Kernel>
@@ -193,6 +183,8 @@ void to_f32(DType from, const std::byte* in, std::size_t count, std::byte* out, 
 void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, Stores stores) {
   HWY_DYNAMIC_DISPATCH(from_f32)(to, in, count, out, stores);
 }
+
+void finish_streaming() { hwy::FlushStream(); }
 
 }  // namespace ballast
 #endif

@@ -15,4 +15,7 @@ enum class Stores : std::uint8_t { kOrdinary, kStreaming };
 void to_f32(DType from, const std::byte* in, std::size_t count, std::byte* out, Stores stores);
 void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, Stores stores);
 
+// Orders streaming stores before what this thread stores next: due before another thread may look.
+void finish_streaming();
+
 }  // namespace ballast

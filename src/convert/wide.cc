@@ -1,6 +1,5 @@
 #include "convert/wide.h"
 
-#include <bit>
 #include <concepts>
 #include <cstring>
 #include <limits>
@@ -60,6 +59,21 @@ Saturated<T> saturate(double value) {
 }
 
 template <class Wide>
+void load_all(DType from, const std::byte* in, std::span<Wide> out) {
+  with_integer(from, [&]<class T>(std::type_identity<T>) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      T value;
+      std::memcpy(&value, in + i * sizeof(T), sizeof(T));
+      if constexpr (std::same_as<T, Bool>) {
+        out[i] = Wide(value.byte != 0 ? 1 : 0);
+      } else {
+        out[i] = static_cast<Wide>(value);
+      }
+    }
+  });
+}
+
+template <class Wide>
 void store_all(DType to, std::span<const Wide> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
   with_integer(to, [&]<class T>(std::type_identity<T>) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -78,19 +92,8 @@ void store_all(DType to, std::span<const Wide> values, std::byte* out, std::uint
 
 }  // namespace
 
-void load_integers(DType from, const std::byte* in, std::span<std::int64_t> out) {
-  with_integer(from, [&]<class T>(std::type_identity<T>) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      T value;
-      std::memcpy(&value, in + i * sizeof(T), sizeof(T));
-      if constexpr (std::same_as<T, Bool>) {
-        out[i] = value.byte != 0 ? 1 : 0;
-      } else {
-        out[i] = static_cast<std::int64_t>(value);
-      }
-    }
-  });
-}
+void load_integers(DType from, const std::byte* in, std::span<std::int64_t> out) { load_all(from, in, out); }
+void load_integers(DType from, const std::byte* in, std::span<float> out) { load_all(from, in, out); }
 
 void store_integers(DType to, std::span<const std::int64_t> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
   store_all(to, values, out, index, losses);
@@ -102,33 +105,6 @@ void store_integers(DType to, std::span<const std::uint64_t> values, std::byte* 
 
 void store_integers(DType to, std::span<const double> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
   store_all(to, values, out, index, losses);
-}
-
-double to_odd_double(std::uint64_t value) {
-  constexpr std::uint64_t kDropped = (1U << 11) - 1;
-  const bool exact = value >> 53 == 0 || (value & kDropped) == 0;
-  return static_cast<double>(exact ? value : (value | (kDropped + 1)) & ~kDropped);
-}
-
-double to_odd_double(std::int64_t value) {
-  const auto bits = static_cast<std::uint64_t>(value);
-  return value < 0 ? -to_odd_double(0 - bits) : to_odd_double(bits);
-}
-
-float to_odd_float(double value) {
-  constexpr int kDropped = 52 - 23;
-  if (value != value) {  // the top of the payload, as it is
-    const auto bits = std::bit_cast<std::uint64_t>(value);
-    const auto payload = static_cast<std::uint32_t>(bits >> kDropped & 0x7fffff);
-    const std::uint32_t rest = (bits & ((1U << kDropped) - 1)) != 0 ? 1 : 0;
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 63) << 31 | 0x7f800000U | payload | rest);
-  }
-  const auto nearest = static_cast<float>(value);
-  const double back = nearest;
-  const auto bits = std::bit_cast<std::uint32_t>(nearest);
-  if (back == value || (bits & 1) != 0) return nearest;
-  const bool too_small = (back < 0 ? -back : back) < (value < 0 ? -value : value);
-  return std::bit_cast<float>(too_small ? bits + 1 : bits - 1);
 }
 
 }  // namespace ballast
