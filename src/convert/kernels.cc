@@ -23,7 +23,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kPrefetchAhead = 2048;  // bytes
 
 // F4 is packed and unpacked by the block, as if its codes were bytes.
 constexpr std::size_t code_bits(DType dtype) { return dtype == DType::kF4 ? 8 : bits(dtype); }
@@ -116,17 +115,33 @@ void partial_block(const std::uint8_t* in, std::size_t count, std::uint8_t* out)
   std::memcpy(out, block_out.data(), count * Kernel::kOutBits / 8);
 }
 
-template <class Kernel, Stores kStores>
+template <class Kernel>
 void convert_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
   constexpr std::size_t kInStep = kBlock * Kernel::kInBits / 8;
   constexpr std::size_t kOutStep = kBlock * Kernel::kOutBits / 8;
-  for (; count >= kBlock; count -= kBlock, in += kInStep, out += kOutStep) {
-    if constexpr (kStores == Stores::kStreaming) {
-      for (std::size_t i = 0; i < kInStep; i += kLine) hwy::Prefetch(in + kPrefetchAhead + i);
-    }
-    Kernel::template block<kStores>(in, out);
-  }
+  for (; count >= kBlock; count -= kBlock, in += kInStep, out += kOutStep) Kernel::template block<Stores::kOrdinary>(in, out);
   if (count > 0) partial_block<Kernel>(in, count, out);
+}
+
+// Works at two places by turns: what the processor reads ahead of one place does not fill the bus. `out` begins a line.
+template <class Kernel>
+void stream_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
+  constexpr std::size_t kApart = 65536;         // values
+  constexpr std::size_t kPrefetchAhead = 2048;  // bytes
+  const auto stream = [&](std::size_t value) HWY_ATTR {
+    const std::uint8_t* block = in + value * Kernel::kInBits / 8;
+    for (std::size_t i = 0; i < kBlock * Kernel::kInBits / 8; i += kLine) hwy::Prefetch(block + kPrefetchAhead + i);
+    Kernel::template block<Stores::kStreaming>(block, out + value * Kernel::kOutBits / 8);
+  };
+  std::size_t done = 0;
+  for (; count - done >= 2 * kApart; done += 2 * kApart) {
+    for (std::size_t i = 0; i < kApart; i += kBlock) {
+      stream(done + i);
+      stream(done + kApart + i);
+    }
+  }
+  for (; count - done >= kBlock; done += kBlock) stream(done);
+  if (done < count) partial_block<Kernel>(in + done * Kernel::kInBits / 8, count - done, out + done * Kernel::kOutBits / 8);
 }
 
 // Streams whole cache lines; what lies before the first is stored as usual. Where no value begins at a line, all is.
@@ -135,9 +150,9 @@ void convert_all(const std::uint8_t* in, std::size_t count, std::uint8_t* out, S
   const std::size_t gap = -reinterpret_cast<std::uintptr_t>(out) % kLine;
   const std::size_t head = gap * 8 / Kernel::kOutBits;
   const bool reaches_line = gap * 8 % Kernel::kOutBits == 0 && head * Kernel::kInBits % 8 == 0 && head < count;
-  if (stores == Stores::kOrdinary || !reaches_line) return convert_blocks<Kernel, Stores::kOrdinary>(in, count, out);
-  convert_blocks<Kernel, Stores::kOrdinary>(in, head, out);
-  convert_blocks<Kernel, Stores::kStreaming>(in + head * Kernel::kInBits / 8, count - head, out + gap);
+  if (stores == Stores::kOrdinary || !reaches_line) return convert_blocks<Kernel>(in, count, out);
+  convert_blocks<Kernel>(in, head, out);
+  stream_blocks<Kernel>(in + head * Kernel::kInBits / 8, count - head, out + gap);
 }
 
 template <template <DType> class Kernel>
