@@ -2,6 +2,7 @@
 //   open strict|reference PATH   every tensor and the metadata of a file, or why it was refused
 //   slice PATH NAME [SLICES]     a part of one tensor
 //   convert FROM TO BYTES        values of one dtype as another, and the losses
+//   format DTYPE BYTES           values as MLX JSON writes them
 // Paths and names here hold no white space; bytes are hexadecimal.
 
 #include <algorithm>
@@ -17,6 +18,8 @@
 
 #include <ballast/convert.h>
 #include <ballast/model.h>
+
+#include "format/mlx_json/values.h"
 
 namespace {
 
@@ -100,6 +103,12 @@ Result<json> converted(std::string_view from_name, std::string_view to_name, std
   return json{{"bytes", hex(out)}, {"lost", loss->count}, {"first", loss->first}};
 }
 
+Result<json> formatted(std::string_view dtype, std::string_view digits) {
+  std::string text;
+  ballast::mlx_json::append_values(ballast::parse_dtype(dtype).value(), from_hex(digits), text);
+  return json{{"text", std::move(text)}};
+}
+
 Result<json> answer(std::istringstream request) {
   std::string command;
   std::string first;
@@ -110,6 +119,7 @@ Result<json> answer(std::istringstream request) {
   if (command == "open" && first == "strict") return contents(second, ballast::Strictness::kStrict);
   if (command == "open" && first == "reference") return contents(second, ballast::Strictness::kReference);
   if (command == "convert") return converted(first, second, rest);
+  if (command == "format") return formatted(first, second);
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
 }

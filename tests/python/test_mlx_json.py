@@ -19,7 +19,13 @@ DTYPES = {
     "int64": ("I64", np.int64), "uint8": ("U8", np.uint8), "uint16": ("U16", np.uint16), "uint32": ("U32", np.uint32),
     "uint64": ("U64", np.uint64), "bool": ("BOOL", np.bool_),
 }  # fmt: skip
+CANONICAL_NAN = {"float32": 0x7FC00000, "float16": 0x7E00, "bfloat16": 0x7FC0, "float64": 0x7FF8 << 48}
 CODES = {"float32": 0, "int32": 1, "float16": 2, "bfloat16": 3, "uint32": 4}
+
+
+def is_nan(array: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return np.isnan(array.astype(np.float64))
 
 
 def as_list(array: np.ndarray) -> list:
@@ -42,10 +48,8 @@ def arrays(draw) -> tuple[str, np.ndarray]:
     content = rng.integers(0, 2 if dtype == bool else 256, prod(shape) * dtype.itemsize, np.uint8)
     array = content.view(dtype).reshape(shape)
     if dtype.kind in "fV":  # Python knows one NaN
-        array = np.where(np.isnan(array.astype(np.float64)), np.array(np.nan, dtype), array).astype(dtype)
-        canonical = {2: 0x7E00 if name == "float16" else 0x7FC0, 4: 0x7FC00000, 8: 0x7FF8 << 48}[dtype.itemsize]
         codes = array.view(f"u{dtype.itemsize}")
-        array = np.where(np.isnan(array.astype(np.float64)), np.array(canonical, codes.dtype), codes).view(dtype)
+        codes[is_nan(array)] = CANONICAL_NAN[name]
     return name, array
 
 
@@ -76,9 +80,9 @@ def test_documents_of_the_json_module_are_read_bit_for_bit(probe, tmp_path_facto
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])
-def test_every_finite_code_of_sixteen_bits_is_read_from_its_decimal(probe, tmp_path, name, dtype):
+def test_every_code_of_sixteen_bits_is_read_from_its_decimal(probe, tmp_path, name, dtype):
     codes = np.arange(1 << 16, dtype=np.uint16)
-    array = codes[np.isfinite(codes.view(dtype).astype(np.float64))].view(dtype)
+    array = codes[~is_nan(codes.view(dtype))].view(dtype)
     document = {"weights": {"t": {"shape": [array.size], "dtype": name, "data": as_list(array)}}}
     answer = read(probe, tmp_path / "w.mlx", document)
     assert answer["tensors"][0][3] == array.tobytes().hex()
@@ -96,10 +100,35 @@ def test_slices_of_long_tensors_match_numpy(probe, tmp_path):
     array = np.random.default_rng(1).standard_normal((300, 500)).astype(np.float32)
     document = {"weights": {"t": {"shape": [300, 500], "dtype": "float32", "data": as_list(array)}}}
     (tmp_path / "w.mlx").write_text(json.dumps(document))
-    for text, part in [("10:290:7,3:499:11", array[10:290:7, 3:499:11]), ("-1", array[-1:]), (":,250:251", array[:, 250:251])]:
+    for text, part in [("10:290:7,3:499:11", array[10:290:7, 3:499:11]), ("-1:", array[-1:]), (":,250:251", array[:, 250:251])]:
         answer = probe(f"slice {tmp_path / 'w.mlx'} t {text}")
         assert answer["ok"], answer
         assert answer["bytes"] == np.ascontiguousarray(part).tobytes().hex()
+
+
+@pytest.mark.parametrize("name", list(DTYPES))
+def test_written_values_are_the_same_to_python(probe, name):
+    dtype = np.dtype(DTYPES[name][1])
+    content = np.random.default_rng(3).integers(0, 2 if dtype == bool else 256, 20_000 * dtype.itemsize, np.uint8)
+    array = np.arange(1 << 16, dtype=np.uint16).view(dtype) if dtype.itemsize == 2 else content.view(dtype)
+    text = probe(f"format {DTYPES[name][0]} {array.tobytes().hex()}")["text"]
+    entries = json.loads(f"[{text}]")
+    if dtype.kind in "fV":
+        with np.errstate(invalid="ignore"):
+            finite = np.isfinite(array.astype(np.float64))
+        assert [isinstance(entry, str) for entry in entries] == (~finite).tolist()
+        codes = array.view(f"u{dtype.itemsize}")
+        named = [i for i, entry in enumerate(entries) if isinstance(entry, str) and entry.startswith("nan:")]
+        assert [int(entries[i][4:], 16) for i in named] == codes[named].tolist()
+        for i in named:
+            entries[i] = "NaN"
+        entries = [float(entry) for entry in entries]
+        read_back = np.array(entries, np.float64).astype(dtype).view(codes.dtype)
+        read_back[is_nan(array)] = CANONICAL_NAN[name]
+        read_back[named] = codes[named]
+        assert (read_back == codes).all()
+    else:
+        assert (np.array(entries, dtype) == array).all()
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

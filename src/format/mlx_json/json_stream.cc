@@ -217,7 +217,7 @@ bool JsonStream::skip_value(int depth) {
 bool JsonStream::skip_entry() {
   constexpr std::string_view kExpected = "a number";
   switch (peek()) {
-    case '[': return fail("an array inside of data, which must be flat");
+    case '[': return fail("expected a number, found an array");
     case 't': return skip_word("true", kExpected);
     case 'f': return skip_word("false", kExpected);
     case '"': break;
