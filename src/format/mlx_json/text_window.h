@@ -24,7 +24,7 @@ inline const char* skip_space(const char* at) {
 class TextWindow {
  public:
   static constexpr std::size_t kPadding = 8;
-  static constexpr std::size_t kPiece = std::size_t{1} << 20;  // what one read asks for
+  static constexpr std::size_t kPiece = std::size_t{256} << 10;  // what one read asks for
   static constexpr std::size_t kMostKept = 4096;               // the longest token that can be seen whole, whatever the piece
 
   // Begins empty, at byte `begin` of the text.
