@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -29,13 +30,18 @@ using ballast::LoadPath;
 using ballast::Model;
 using nlohmann::json;
 
-// Touches and frees memory: after a pause, a virtual machine has to get pages back from its host, which would be timed too.
+// Touches and frees memory in small and in huge pages, of which a load takes either: after a pause, a virtual machine has to get
+// pages back from its host, which would be timed too.
 void wake_memory(std::size_t bytes) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return;
   constexpr std::size_t kPage = 4096;
-  for (std::size_t at = 0; at < bytes; at += kPage) static_cast<volatile char*>(memory)[at] = 1;
-  ::munmap(memory, bytes);
+  std::array<void*, 2> regions{};
+  for (void*& region : regions) {
+    region = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (region == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(region, bytes, &region == regions.data() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    for (std::size_t at = 0; at < bytes; at += kPage) static_cast<volatile char*>(region)[at] = 1;
+  }
+  for (void* const region : regions) ::munmap(region, bytes);
 }
 
 std::string checksum(const LoadedModel& model) {

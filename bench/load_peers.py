@@ -125,11 +125,17 @@ class Runai:
 
 
 def wake_memory(size):
-    """After a pause, a virtual machine has to get pages back from its host, which would be timed too."""
-    with mmap.mmap(-1, size) as memory:
-        pages = numpy.frombuffer(memory, dtype=numpy.uint8)[::4096]
-        pages[:] = 1
-        del pages
+    """Touches and frees memory in small and in huge pages, of which a load takes either.
+
+    After a pause, a virtual machine has to get pages back from its host, which would be timed too.
+    """
+    with mmap.mmap(-1, size) as huge, mmap.mmap(-1, size) as small:
+        huge.madvise(mmap.MADV_HUGEPAGE)
+        small.madvise(mmap.MADV_NOHUGEPAGE)
+        for memory in (small, huge):
+            pages = numpy.frombuffer(memory, dtype=numpy.uint8)[::4096]
+            pages[:] = 1
+            del pages
 
 
 def check_owned(places, path):

@@ -90,7 +90,7 @@ def prepare(path, state):
 
 
 class Contender:
-    """One way to load, with the times that it took. `settings` is a pair of command and environment by state."""
+    """One way to load, with the times that it took."""
 
     def __init__(self, title, command, environment=None, cold_environment=None):
         self.title = title
@@ -123,8 +123,9 @@ def contenders(driver):
     def peer(title, *arguments, **environments):
         return Contender(title, [sys.executable, PEERS, *arguments], **environments)
 
-    cores = os.cpu_count()
     direct, buffered = ({"FASTSAFETENSORS_ODIRECT": value} for value in "10")
+    threads = {"RUNAI_STREAMER_FS_STRATEGY": "sync_buffered", "RUNAI_STREAMER_CONCURRENCY": str(os.cpu_count())}
+    uring = {"RUNAI_STREAMER_FS_STRATEGY": "io_uring_direct", "RUNAI_STREAMER_FS_CHUNK_BYTESIZE": str(8 << 20)}
     return [
         Contender("ballast", [driver]),
         peer("safetensors, mmap", "safetensors", "mmap"),
@@ -132,8 +133,7 @@ def contenders(driver):
         peer("fastsafetensors", "fastsafetensors"),
         peer("fastsafetensors, tuned", "fastsafetensors", 8, 16 << 20, environment=buffered, cold_environment=direct),
         peer("runai streamer", "runai"),
-        peer("runai streamer, tuned", "runai", environment={"RUNAI_STREAMER_CONCURRENCY": str(cores)},
-             cold_environment={"RUNAI_STREAMER_CONCURRENCY": "8"}),
+        peer("runai streamer, tuned", "runai", environment=threads, cold_environment=uring),
     ]
 
 
@@ -182,7 +182,7 @@ def print_table(result):
     print(result["command"])
     print(f"{result['machine']}; {result['filesystem']}; {result['size'] / (1 << 30):.2f} GiB of BF16 in {result['tensors']} tensors")
     print(f"median (min) of {result['repetitions']}, taken in turns, fresh memory, bytes compared; the host may cache what is cold\n")
-    lines = [("", *(cell for state in STATES for cell in (state, "", "ballast is")))]
+    lines = [("", *(cell for state in STATES for cell in (state, "", "ratio")))]
     for row in result["rows"]:
         cells = []
         for state in STATES:
@@ -200,9 +200,8 @@ def print_table(result):
     for row in result["rows"]:
         if "missing" in row:
             print(f"{row['title']}: {row['missing']}; see bench/requirements.txt")
-    print("ballast chooses by what is cached. fastsafetensors: nogds with paddle. runai streamer: its C library, since its Python")
-    print("package needs torch. Tuned: fastsafetensors with 8 threads, 16 MiB blocks, direct reads when cold only; runai with")
-    print("as many threads as cores when warm and 8 when cold.")
+    print("fastsafetensors is its nogds loader with paddle; tuned: 8 threads, 16 MiB blocks, O_DIRECT for a cold file only.")
+    print("runai streamer is its C library, as its Python package needs torch; tuned: a buffered thread per core, cold io_uring.")
 
 
 def shortfalls(rows):
