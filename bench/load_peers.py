@@ -129,7 +129,8 @@ def wake_memory(size):
 
     After a pause, a virtual machine has to get pages back from its host, which would be timed too.
     """
-    with mmap.mmap(-1, size) as huge, mmap.mmap(-1, size) as small:
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # Python's default is shared, which is never huge
+    with mmap.mmap(-1, size, private) as huge, mmap.mmap(-1, size, private) as small:
         huge.madvise(mmap.MADV_HUGEPAGE)
         small.madvise(mmap.MADV_NOHUGEPAGE)
         for memory in (small, huge):
