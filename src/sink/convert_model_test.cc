@@ -1,0 +1,129 @@
+#include <ballast/convert_model.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using test::fails;
+using test::raw;
+using testing::ElementsAre;
+
+class Converting : public testing::Test {
+ protected:
+  // A model of three tensors in a directory with a config.
+  Converting() {
+    const std::string data = raw<float>({1, -2.5F, 1e6F, 65504}) + raw<std::int64_t>({1, 300}) + raw<std::uint8_t>({0, 1, 2});
+    dir_.write("in/model.safetensors",
+               test::safetensors(R"({"f":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                                 R"("i":{"dtype":"I64","shape":[2],"data_offsets":[16,32]},)"
+                                 R"("u":{"dtype":"U8","shape":[3],"data_offsets":[32,35]},"__metadata__":{"k":"v"}})",
+                                 data));
+    dir_.write("in/config.json", R"({"model_type": "x", "torch_dtype": "float32"})");
+  }
+  Result<ConvertReport> convert(const std::string& out, ConvertOptions options = {}) const {
+    const auto model = Model::open(dir_.path("in"));
+    if (!model) return std::unexpected(model.error());
+    options.sink.sync = false;
+    return convert_model(*model, dir_.path(out), options);
+  }
+  std::string values(const std::string& path, std::string_view name) const {
+    const auto model = Model::open(dir_.path(path));
+    if (!model) return model.error().message;
+    return test::to_text(model->read(name)->bytes());
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(Converting, CopiesWhatKeepsItsDType) {
+  const auto done = convert("out.safetensors");
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(done->tensors, 3U);
+  EXPECT_EQ(done->converted, 0U);
+  EXPECT_EQ(done->data_bytes, 35U);
+  ASSERT_EQ(done->files.size(), 1U);
+  EXPECT_EQ(done->files[0].bytes, fs::file_size(dir_.path("out.safetensors")));
+  EXPECT_EQ(values("out.safetensors", "i"), raw<std::int64_t>({1, 300}));
+  EXPECT_EQ(values("out.safetensors", "u"), raw<std::uint8_t>({0, 1, 2}));
+}
+
+TEST_F(Converting, ConvertsAndTellsWhatBecameInfinite) {
+  const auto done = convert("out", {.dtype = DType::kF16});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(done->converted, 1U);
+  EXPECT_EQ(values("out", "f"), raw<std::uint16_t>({0x3c00, 0xc100, 0x7c00, 0x7bff}));
+  EXPECT_THAT(done->warnings, ElementsAre("tensor 'f': 1 of 4 values are out of range of F16 and became infinite or NaN"));
+  std::ifstream config(dir_.path("out/config.json"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(config), {}), R"({"model_type": "x", "torch_dtype": "float16"})");
+}
+
+TEST_F(Converting, LossIsRefusedUnlessAllowed) {
+  ConvertOptions options{.dtype_rules = {{.pattern = "i", .dtype = DType::kU8}}};
+  EXPECT_TRUE(fails(convert("out.safetensors", options), Errc::kUnsupported,
+                    dir_.path("in") + ": tensor 'i': value 1 of 2 does not fit U8; allow the loss to convert it all the same"));
+  EXPECT_FALSE(fs::exists(dir_.path("out.safetensors")));
+  options.on_loss = OnLoss::kAllow;
+  const auto done = convert("out.safetensors", options);
+  ASSERT_TRUE(done);
+  EXPECT_EQ(values("out.safetensors", "i"), raw<std::uint8_t>({1, 255}));
+  EXPECT_THAT(done->warnings, ElementsAre("tensor 'i': 1 of 2 values do not fit U8, the first at index 1"));
+}
+
+TEST_F(Converting, CancelsWithoutATrace) {
+  EXPECT_TRUE(
+      fails(convert("out.safetensors", {.progress = [](auto, auto, auto) { return false; }}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(convert("out", {.dtype = DType::kF64, .progress = [](auto, auto, auto) { return false; }}), Errc::kCancelled,
+                    "cancelled"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_.path()), fs::directory_iterator()), 1);
+}
+
+TEST_F(Converting, ProgressReachesTheTotal) {
+  std::uint64_t last = 0;
+  std::uint64_t total = 0;
+  ASSERT_TRUE(
+      convert("out.mlx", {.dtype = DType::kBF16, .progress = [&](std::uint64_t done, std::uint64_t all, std::string_view) {
+                            last = done;
+                            total = all;
+                            return true;
+                          }}));
+  EXPECT_EQ(last, 27U);
+  EXPECT_EQ(total, 27U);
+}
+
+TEST_F(Converting, ManyBlocksOnManyThreads) {
+  std::vector<float> numbers(300'000);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i) / 7;
+  const std::vector<std::uint64_t> shape{300, 1000};
+  const TensorView tensor{.name = "t", .dtype = DType::kF32, .shape = shape, .bytes = std::as_bytes(std::span(numbers))};
+  ASSERT_TRUE(save_tensors(dir_.path("big.safetensors"), std::span(&tensor, 1)));
+  const auto model = Model::open(dir_.path("big.safetensors"));
+  ASSERT_TRUE(model);
+  std::set<std::string> outputs;
+  for (const unsigned threads : {1U, 3U, 8U}) {
+    ConvertOptions options{.dtype = DType::kF8E4M3, .memory_limit = 1 << 20};
+    options.sink.threads = threads;
+    ASSERT_TRUE(convert_model(*model, dir_.path("out.safetensors"), options));
+    outputs.insert(values("out.safetensors", "t"));
+  }
+  EXPECT_EQ(outputs.size(), 1U);
+  EXPECT_EQ(outputs.begin()->size(), numbers.size());
+}
+
+TEST_F(Converting, AFileCutShortMeanwhileIsAnErrorOfTheInput) {
+  const auto model = Model::open(dir_.path("in"));
+  ASSERT_TRUE(model);
+  fs::resize_file(dir_.path("in/model.safetensors"), fs::file_size(dir_.path("in/model.safetensors")) - 1);
+  const auto done = convert_model(*model, dir_.path("out.safetensors"));
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::kIo);
+  EXPECT_THAT(done.error().message, testing::HasSubstr("in/model.safetensors: file was cut short while open"));
+  EXPECT_FALSE(fs::exists(dir_.path("out.safetensors")));
+}
+
+}  // namespace
+}  // namespace ballast

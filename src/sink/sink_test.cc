@@ -1,0 +1,116 @@
+#include <ballast/sink.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using test::as_bytes;
+using test::fails;
+using test::raw;
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<TensorSpec> two_tensors() {
+  return {{.name = "a", .dtype = DType::kF32, .shape = {2}}, {.name = "b", .dtype = DType::kI32, .shape = {1}}};
+}
+
+TEST(Sink, TakesPiecesInAnyOrder) {
+  const test::TempDir dir;
+  const auto sink = create_sink(dir.path("m.safetensors"), two_tensors(), {.metadata = {{"k", "v"}}});
+  ASSERT_TRUE(sink) << sink.error().message;
+  ASSERT_TRUE((*sink)->write(1, 0, as_bytes(raw<std::int32_t>({7}))));
+  ASSERT_TRUE((*sink)->write(0, 4, as_bytes(raw<float>({2}))));
+  ASSERT_TRUE((*sink)->write(0, 0, as_bytes(raw<float>({1}))));
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  ASSERT_TRUE((*sink)->commit());
+
+  const auto model = Model::open(dir.path("m.safetensors"));
+  ASSERT_TRUE(model);
+  EXPECT_EQ(test::to_text(model->read("a")->bytes()), raw<float>({1, 2}));
+  EXPECT_EQ(test::to_text(model->read("b")->bytes()), raw<std::int32_t>({7}));
+  EXPECT_EQ(model->metadata(), (Metadata{{"k", "v"}}));
+}
+
+TEST(Sink, RefusesWhatWasNotDeclared) {
+  const test::TempDir dir;
+  const auto sink = create_sink(dir.path("m.safetensors"), two_tensors());
+  ASSERT_TRUE(sink);
+  EXPECT_TRUE(fails((*sink)->write(2, 0, {}), Errc::kInvalidArgument, "there is no tensor number 2, 2 were declared"));
+  EXPECT_TRUE(fails((*sink)->write(0, 4, as_bytes("12345")), Errc::kInvalidArgument,
+                    "tensor number 0 has 8 bytes, 5 were given from byte 4 on"));
+  ASSERT_TRUE((*sink)->write(0, 0, as_bytes("12345678")));
+  EXPECT_TRUE(fails((*sink)->commit(), Errc::kInvalidArgument, "the tensors are not whole: 4 bytes were not written"));
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(Sink, WritesShardsWithAnIndex) {
+  const test::TempDir dir;
+  std::vector<TensorView> tensors;
+  const std::string bytes(600, 'x');
+  const std::vector<std::uint64_t> shape{600};
+  for (const char* name : {"a", "b", "c"}) {
+    tensors.push_back({.name = name, .dtype = DType::kU8, .shape = shape, .bytes = as_bytes(bytes)});
+  }
+  const auto saved = save_tensors(dir.path("out"), tensors, {.max_shard_bytes = 1000});
+  ASSERT_TRUE(saved) << saved.error().message;
+  EXPECT_TRUE(fs::exists(dir.path("out/model-00003-of-00003.safetensors")));
+  const auto model = Model::open(dir.path("out"));
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->files().size(), 3U);
+  EXPECT_TRUE(model->warnings().empty());
+  EXPECT_EQ(test::to_text(model->read("c")->bytes()), bytes);
+}
+
+TEST(Sink, WritesMlxJsonInOrder) {
+  const test::TempDir dir;
+  auto tensors = two_tensors();
+  tensors.insert(tensors.begin() + 1, {.name = "empty", .dtype = DType::kF16, .shape = {0, 2}});
+  const auto sink = create_sink(dir.path("w.mlx"), tensors);
+  ASSERT_TRUE(sink) << sink.error().message;
+  EXPECT_TRUE(fails((*sink)->write(2, 0, as_bytes("1234")), Errc::kInvalidArgument,
+                    "MLX JSON is written in order: byte 0 of tensor number 2 came after byte 0 of 0"));
+  EXPECT_TRUE(fails((*sink)->write(0, 0, as_bytes("123")), Errc::kInvalidArgument, "3 bytes are not whole values of F32"));
+  ASSERT_TRUE((*sink)->write(0, 0, as_bytes(raw<float>({1.5F}))));
+  EXPECT_TRUE(fails((*sink)->commit(), Errc::kInvalidArgument, "tensor 'a' is not whole: it has 4 bytes of 8"));
+  ASSERT_TRUE((*sink)->write(0, 4, as_bytes(raw<float>({-2}))));
+  ASSERT_TRUE((*sink)->write(2, 0, as_bytes(raw<std::int32_t>({7}))));
+  ASSERT_TRUE((*sink)->commit());
+  const auto model = Model::open(dir.path("w.mlx"));
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(test::to_text(model->read("a")->bytes()), raw<float>({1.5F, -2}));
+  EXPECT_EQ(test::to_text(model->read("b")->bytes()), raw<std::int32_t>({7}));
+  EXPECT_EQ(model->tensors().size(), 3U);
+}
+
+TEST(Sink, NoTensorsAreAModelToo) {
+  const test::TempDir dir;
+  for (const char* name : {"m.safetensors", "w.mlx", "folder"}) {
+    const auto saved = save_tensors(dir.path(name), {});
+    ASSERT_TRUE(saved) << saved.error().message;
+    const auto model = Model::open(dir.path(name));
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_TRUE(model->tensors().empty());
+  }
+  EXPECT_EQ(content(dir.path("m.safetensors")), raw<std::uint64_t>({8}) + "{}      ");
+}
+
+TEST(Sink, RefusesContradictions) {
+  const test::TempDir dir;
+  const std::string path = dir.path("m.safetensors");
+  EXPECT_TRUE(fails(create_sink(path, {}, {.format = Format::kMlxJson}), Errc::kInvalidArgument,
+                    path + ": the ending says safetensors, the format asked for is mlx-json"));
+  EXPECT_TRUE(fails(create_sink(path, {}, {.max_shard_bytes = 5}), Errc::kInvalidArgument,
+                    path + ": shards need a directory of SafeTensors"));
+  EXPECT_TRUE(fails(create_sink(dir.path("w.mlx"), {{.name = "\xff", .shape = {1}}}), Errc::kWrite,
+                    "tensor '\\xff': the name is not UTF-8"));
+}
+
+}  // namespace
+}  // namespace ballast
