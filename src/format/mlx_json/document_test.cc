@@ -176,6 +176,8 @@ TEST(MlxJsonDocument, CountsMustAgreeWithTheShape) {
                     "tensor 't': a number past 2^64 at byte 26"));
   EXPECT_TRUE(fails(read(with_data("[]", "float32", "[-1]")), Errc::kCorrupt, "tensor 't': expected a whole number at byte 26"));
   EXPECT_TRUE(fails(read(with_data("[]", "float32", "[2.0]")), Errc::kCorrupt, "tensor 't': expected a whole number at byte 26"));
+  EXPECT_TRUE(fails(read(with_data("[]", "float32", "[0000000000000000000000000000099999]")), Errc::kCorrupt,
+                    "tensor 't': a number with a leading zero at byte 26"));
   EXPECT_TRUE(
       fails(read(with_data("[]", "float32", "[02]")), Errc::kCorrupt, "tensor 't': a number with a leading zero at byte 26"));
 }

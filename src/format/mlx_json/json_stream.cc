@@ -152,9 +152,9 @@ bool JsonStream::whole_number(std::uint64_t& out) {
   if (!is_digit(peek())) return fail_expecting("a whole number");
   constexpr std::size_t kTooLong = 21;
   window_.hold(kTooLong);
+  if (window_.at()[0] == '0' && is_digit(window_.at()[1])) return fail("a number with a leading zero");
   const auto [stop, error] = std::from_chars(window_.at(), window_.end(), out);
   if (error != std::errc{}) return fail("a number past 2^64");
-  if (*window_.at() == '0' && stop - window_.at() > 1) return fail("a number with a leading zero");
   if (*stop == '.' || *stop == 'e' || *stop == 'E') return fail("expected a whole number");
   window_.move_to(stop);
   return true;

@@ -25,7 +25,7 @@ class TextWindow {
  public:
   static constexpr std::size_t kPadding = 8;
   static constexpr std::size_t kPiece = std::size_t{256} << 10;  // what one read asks for
-  static constexpr std::size_t kMostKept = 4096;               // the longest token that can be seen whole, whatever the piece
+  static constexpr std::size_t kMostKept = 4096;                 // the longest token that can be seen whole, whatever the piece
 
   // Begins empty, at byte `begin` of the text.
   TextWindow(const Source& text, std::uint64_t begin, std::uint64_t end, std::size_t piece = kPiece);

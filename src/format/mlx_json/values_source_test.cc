@@ -17,12 +17,14 @@ using test::fails;
 using test::raw;
 using test::to_text;
 
-std::unique_ptr<Source> open(std::string_view text, std::size_t piece = TextWindow::kPiece) {
+// Borrows the text.
+std::unique_ptr<Source> open(const std::string& text, std::size_t piece = TextWindow::kPiece) {
   auto source = open_memory(as_bytes(text));
   auto document = read_document(*source);
   if (!document) throw std::runtime_error(document.error().message);
   return open_values(std::move(source), std::move(*document), piece);
 }
+std::unique_ptr<Source> open(std::string&& text, std::size_t piece = TextWindow::kPiece) = delete;
 
 Result<std::string> read(const Source& source, std::uint64_t offset, std::size_t size) {
   std::string bytes(size, '?');
@@ -90,8 +92,9 @@ TEST(MlxJsonValuesSource, ManyThreadsMayRead) {
 
 TEST(MlxJsonValuesSource, ValuesThatDoNotFitNameTheirIndexAndByte) {
   const auto refuses = [](std::string_view dtype, std::string_view data, std::string_view message) {
+    const std::string text = with_data(dtype, data, 3);
     for (const std::size_t piece : {1, 4, 1 << 20}) {
-      const auto source = open(with_data(dtype, data, 3), piece);
+      const auto source = open(text, piece);
       const auto refused = fails(read(*source, 0, source->size()), Errc::kCorrupt, message);
       if (!refused) return refused;
     }
@@ -107,18 +110,21 @@ TEST(MlxJsonValuesSource, ValuesThatDoNotFitNameTheirIndexAndByte) {
 }
 
 TEST(MlxJsonValuesSource, ValuesBeforeOneThatDoesNotFitCanBeRead) {
-  const auto source = open(with_data("int8", "[1,2,300]", 3));
+  const std::string text = with_data("int8", "[1,2,300]", 3);
+  const auto source = open(text);
   EXPECT_EQ(read(*source, 0, 2), "\1\2");
 }
 
 TEST(MlxJsonValuesSource, RangesPastTheEndAreRefused) {
-  const auto source = open(with_data("int8", "[1,2,3]", 3));
+  const std::string text = with_data("int8", "[1,2,3]", 3);
+  const auto source = open(text);
   EXPECT_TRUE(fails(read(*source, 2, 2), Errc::kIo, "2 bytes at 2 lie past the end (3 bytes)"));
   EXPECT_TRUE(fails(read(*source, 4, 0), Errc::kIo, "0 bytes at 4 lie past the end (3 bytes)"));
 }
 
 TEST(MlxJsonValuesSource, ThereIsNothingToMap) {
-  const auto source = open(with_data("int8", "[1,2,3]", 3));
+  const std::string text = with_data("int8", "[1,2,3]", 3);
+  const auto source = open(text);
   EXPECT_TRUE(fails(source->map(), Errc::kUnsupported, "MLX JSON is text, so there are no bytes to view: use read()"));
   EXPECT_TRUE(source->release(0, 3));
 }
