@@ -1,5 +1,6 @@
 #include "sink/shards.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "format/safetensors/layout.h"
@@ -10,7 +11,7 @@ namespace {
 std::vector<TensorSpec> tensors_of(std::initializer_list<std::uint64_t> sizes) {
   std::vector<TensorSpec> tensors;
   for (const std::uint64_t size : sizes) {
-    tensors.push_back({.name = "t" + std::to_string(tensors.size()), .dtype = DType::kU8, .shape = {size}});
+    tensors.push_back({.name = fmt::format("t{}", tensors.size()), .dtype = DType::kU8, .shape = {size}});
   }
   return tensors;
 }
