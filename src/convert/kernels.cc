@@ -86,19 +86,23 @@ struct FromF32 {
     }
   }
 
+  static HWY_INLINE Vector32 code(const std::uint8_t* in, std::size_t index) {
+    constexpr Lanes32 d;
+    return encode_f32<kTo>(d, load(d, in + index * 4));
+  }
+
   template <Stores kStores>
   static void exact_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
     constexpr Lanes32 d;
     constexpr std::size_t kVectors = 32 / code_bits(kTo);
-    const auto code = [&](std::size_t i) HWY_ATTR { return encode_f32<kTo>(d, load(d, in + i * 4)); };
     const std::size_t lanes = hn::Lanes(d);
     std::array<std::uint8_t, kBlock> nibbles;
     constexpr bool kPacked = kTo == DType::kF4;
     constexpr Stores kCodeStores = kPacked ? Stores::kOrdinary : kStores;
     std::uint8_t* codes = kPacked ? nibbles.data() : out;
     for (std::size_t i = 0; i < kBlock; i += kVectors * lanes) {
-      auto packed = pack16(d, code(i), code(i + lanes));
-      if constexpr (kVectors == 4) packed = pack8(d, packed, pack16(d, code(i + 2 * lanes), code(i + 3 * lanes)));
+      auto packed = pack16(d, code(in, i), code(in, i + lanes));
+      if constexpr (kVectors == 4) packed = pack8(d, packed, pack16(d, code(in, i + 2 * lanes), code(in, i + 3 * lanes)));
       store<kCodeStores>(d, packed, codes + i * code_bits(kTo) / 8);
     }
     if constexpr (kPacked) pack_nibbles(codes, out);
@@ -123,25 +127,33 @@ void convert_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out
   if (count > 0) partial_block<Kernel>(in, count, out);
 }
 
-// Works at two places by turns: what the processor reads ahead of one place does not fill the bus. `out` begins a line.
+// `out` begins a line. Where there is more to read than to write, works at two places by turns: what the processor reads ahead of
+// one does not fill the bus.
 template <class Kernel>
 void stream_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
   constexpr std::size_t kApart = 65536;         // values
+  constexpr std::size_t kTurn = 4 * kBlock;     // values
   constexpr std::size_t kPrefetchAhead = 2048;  // bytes
-  const auto stream = [&](std::size_t value) HWY_ATTR {
-    const std::uint8_t* block = in + value * Kernel::kInBits / 8;
-    for (std::size_t i = 0; i < kBlock * Kernel::kInBits / 8; i += kLine) hwy::Prefetch(block + kPrefetchAhead + i);
-    Kernel::template block<Stores::kStreaming>(block, out + value * Kernel::kOutBits / 8);
+  const auto stream = [&](std::size_t begin, std::size_t end) HWY_ATTR {
+    for (std::size_t value = begin; value < end; value += kBlock) {
+      const std::uint8_t* block = in + value * Kernel::kInBits / 8;
+      for (std::size_t i = 0; i < kBlock * Kernel::kInBits / 8; i += kLine) hwy::Prefetch(block + kPrefetchAhead + i);
+      Kernel::template block<Stores::kStreaming>(block, out + value * Kernel::kOutBits / 8);
+    }
   };
   std::size_t done = 0;
-  for (; count - done >= 2 * kApart; done += 2 * kApart) {
-    for (std::size_t i = 0; i < kApart; i += kBlock) {
-      stream(done + i);
-      stream(done + kApart + i);
+  if constexpr (Kernel::kInBits > Kernel::kOutBits) {
+    for (; count - done >= 2 * kApart; done += 2 * kApart) {
+      for (std::size_t i = done; i < done + kApart; i += kTurn) {
+        stream(i, i + kTurn);
+        stream(i + kApart, i + kApart + kTurn);
+      }
     }
   }
-  for (; count - done >= kBlock; done += kBlock) stream(done);
-  if (done < count) partial_block<Kernel>(in + done * Kernel::kInBits / 8, count - done, out + done * Kernel::kOutBits / 8);
+  const std::size_t rest = (count - done) % kBlock;
+  stream(done, count - rest);
+  done = count - rest;
+  if (rest > 0) partial_block<Kernel>(in + done * Kernel::kInBits / 8, rest, out + done * Kernel::kOutBits / 8);
 }
 
 // Streams whole cache lines; what lies before the first is stored as usual. Where no value begins at a line, all is.
