@@ -95,12 +95,11 @@ void print_json(const Options& options, const ConvertReport& done, double second
 void print_text(const Options& options, const ConvertReport& done, double seconds) {
   std::uint64_t bytes = 0;
   for (const ConvertedFile& file : done.files) bytes += file.bytes;
-  print("{}: {} in {}, {}, {} converted, {} copied  {}\n", tinted(Tone::kBold, escape(options.out)),
+  const std::string rate = human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-3)));
+  print("{}: {} in {}, {}, {} converted, {} copied{}\n", tinted(Tone::kBold, escape(options.out)),
         counted(done.tensors, "tensor"), counted(done.files.size(), "file"), human_bytes(bytes), grouped(done.converted),
         grouped(done.tensors - done.converted),
-        tinted(Tone::kDim,
-               fmt::format("({:.1f} s, {}/s)", seconds,
-                           human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-3))))));
+        seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, rate)));
 }
 
 Exit run_convert(const Options& options) {

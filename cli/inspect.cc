@@ -148,6 +148,7 @@ void print_summary(const Model& model, const Selection& selection, const Inspect
   if (const Modality modality = model.modality(); modality != Modality::kUnknown) {
     what += fmt::format("{}{}", what.empty() ? "" : ", ", name(modality));
   }
+  if (model.format() != Format::kSafetensors) what += fmt::format("{}{}", what.empty() ? "" : ", ", name(model.format()));
   print("{}{}\n", tinted(Tone::kBold, escape(model.path())), what.empty() ? "" : "  " + what);
   print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(model.parameter_count()),
         human_bytes(model.data_bytes()), counted(model.files().size(), "file"));
