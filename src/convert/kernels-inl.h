@@ -35,7 +35,7 @@ HWY_INLINE void store(Lanes32 d, Vector32 values, std::uint8_t* bytes) {
   if constexpr (kStores == Stores::kStreaming) {
     hn::Stream(values, d, reinterpret_cast<std::int32_t*>(bytes));
   } else {
-    constexpr hn::Repartition<std::uint8_t, Lanes32> d8;
+    const hn::Repartition<std::uint8_t, Lanes32> d8;
     hn::StoreU(hn::BitCast(d8, values), d8, bytes);
   }
 }
@@ -46,27 +46,27 @@ HWY_INLINE Vector32 load_codes(Lanes32 d, const std::uint8_t* bytes) {
   if constexpr (kBits == 8) {
     return hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::uint8_t, Lanes32>(), bytes));
   } else {
-    constexpr hn::Rebind<std::uint16_t, Lanes32> d16;
+    const hn::Rebind<std::uint16_t, Lanes32> d16;
     return hn::PromoteTo(d, hn::BitCast(d16, hn::LoadU(hn::Repartition<std::uint8_t, decltype(d16)>(), bytes)));
   }
 }
 
 // The low 16 bits of every lane, `low` first.
 HWY_INLINE Vector32 pack16(Lanes32 d, Vector32 low, Vector32 high) {
-  constexpr hn::Repartition<std::uint16_t, Lanes32> d16;
+  const hn::Repartition<std::uint16_t, Lanes32> d16;
   return hn::BitCast(d, hn::ConcatEven(d16, hn::BitCast(d16, high), hn::BitCast(d16, low)));
 }
 
 // The low 8 bits of every 16, `low` first.
 HWY_INLINE Vector32 pack8(Lanes32 d, Vector32 low, Vector32 high) {
-  constexpr hn::Repartition<std::uint8_t, Lanes32> d8;
+  const hn::Repartition<std::uint8_t, Lanes32> d8;
   return hn::BitCast(d, hn::ConcatEven(d8, hn::BitCast(d8, high), hn::BitCast(d8, low)));
 }
 
 // A block of F4, two to a byte and the low nibble first, from and to one code per byte.
 HWY_INLINE void unpack_nibbles(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT codes) {
-  constexpr hn::FixedTag<std::uint8_t, 16> d;
-  constexpr hn::Repartition<std::uint16_t, decltype(d)> d16;
+  const hn::FixedTag<std::uint8_t, 16> d;
+  const hn::Repartition<std::uint16_t, decltype(d)> d16;
   for (std::size_t i = 0; i < kBlock / 2; i += 16) {
     const auto bytes = hn::LoadU(d, in + i);
     const auto low = hn::And(bytes, hn::Set(d, 0xf));
@@ -77,8 +77,8 @@ HWY_INLINE void unpack_nibbles(const std::uint8_t* HWY_RESTRICT in, std::uint8_t
 }
 
 HWY_INLINE void pack_nibbles(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_RESTRICT out) {
-  constexpr hn::FixedTag<std::uint8_t, 16> d;
-  constexpr hn::Repartition<std::uint16_t, decltype(d)> d16;
+  const hn::FixedTag<std::uint8_t, 16> d;
+  const hn::Repartition<std::uint16_t, decltype(d)> d16;
   const auto join = [&](const std::uint8_t* pairs) HWY_ATTR {
     const auto pair = hn::BitCast(d16, hn::LoadU(d, pairs));
     return hn::BitCast(d, hn::Or(pair, hn::ShiftRight<4>(pair)));
@@ -116,7 +116,7 @@ HWY_INLINE Vector32 decode_f32(Lanes32 d, Vector32 code) {
     const auto magnitude = hn::And(code, set(kMagnitude));
     const auto sign = hn::ShiftLeft<31 - kFormat.exponent_bits - kMantissa>(hn::AndNot(set(kMagnitude), code));
 
-    constexpr hn::RebindToFloat<Lanes32> df;
+    const hn::RebindToFloat<Lanes32> df;
     const auto normal = hn::Add(hn::ShiftLeft<23 - kMantissa>(magnitude), set((127 - kFormat.bias) << 23));
     const auto subnormal = hn::Mul(hn::ConvertTo(df, magnitude), hn::Set(df, power_of_two(1 - kFormat.bias - kMantissa)));
     auto result = hn::IfThenElse(hn::Lt(magnitude, set(1 << kMantissa)), hn::BitCast(d, subnormal), normal);
@@ -170,7 +170,7 @@ HWY_INLINE Vector32 encode_f32(Lanes32 d, Vector32 x) {
     const auto normal = hn::Sub(rounded, set((127 - kFormat.bias) << kMantissa));
 
     // The adder rounds to a multiple of the smallest number when it adds 2^23 of them.
-    constexpr hn::RebindToFloat<Lanes32> df;
+    const hn::RebindToFloat<Lanes32> df;
     constexpr float kShift = power_of_two(23 + 1 - kFormat.bias - kMantissa);
     const auto shifted = hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), hn::Set(df, kShift)));
     const auto subnormal = hn::Sub(shifted, set(std::bit_cast<int>(kShift)));
@@ -208,15 +208,15 @@ constexpr bool has_quick_encode(DType to) { return to == DType::kBF16 || (to == 
 HWY_INLINE auto as_floats(Vector32 v) { return hn::BitCast(hn::RebindToFloat<Lanes32>(), v); }
 
 HWY_INLINE bool f32_block_has_nan(const std::uint8_t* in) {
-  constexpr Lanes32 d;
+  const Lanes32 d;
   auto nan = hn::IsNaN(as_floats(load(d, in)));
   for (std::size_t i = hn::Lanes(d); i < kBlock; i += hn::Lanes(d)) nan = hn::Or(nan, hn::IsNaN(as_floats(load(d, in + i * 4))));
   return !hn::AllFalse(hn::RebindToFloat<Lanes32>(), nan);
 }
 
 HWY_INLINE bool f16_block_has_nan(const std::uint8_t* in) {
-  constexpr Lanes32 d;
-  constexpr hn::Repartition<std::int16_t, Lanes32> d16;
+  const Lanes32 d;
+  const hn::Repartition<std::int16_t, Lanes32> d16;
   auto largest = hn::Zero(d16);
   for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d16)) {
     largest = hn::Max(largest, hn::And(hn::BitCast(d16, load(d, in + i * 2)), hn::Set(d16, 0x7fff)));
@@ -225,7 +225,7 @@ HWY_INLINE bool f16_block_has_nan(const std::uint8_t* in) {
 }
 
 HWY_INLINE Vector32 quick_decode_f16(Lanes32 d, const std::uint8_t* bytes) {
-  constexpr hn::Rebind<hwy::float16_t, Lanes32> d16;
+  const hn::Rebind<hwy::float16_t, Lanes32> d16;
   const auto codes = hn::BitCast(d16, hn::LoadU(hn::Repartition<std::uint8_t, decltype(d16)>(), bytes));
   return hn::BitCast(d, hn::PromoteTo(hn::RebindToFloat<Lanes32>(), codes));
 }
@@ -239,13 +239,13 @@ HWY_INLINE Vector32 round_to_bf16(Lanes32 d, Vector32 x) {
 template <DType kTo>
 HWY_INLINE Vector32 quick_encode(Lanes32 d, Vector32 low, Vector32 high) {
   if constexpr (kTo == DType::kBF16) {
-    constexpr hn::Repartition<std::uint16_t, Lanes32> d16;
+    const hn::Repartition<std::uint16_t, Lanes32> d16;
     const auto codes = hn::ConcatOdd(d16, hn::BitCast(d16, round_to_bf16(d, high)), hn::BitCast(d16, round_to_bf16(d, low)));
     return hn::BitCast(d, codes);
   } else {
-    constexpr hn::Rebind<hwy::float16_t, Lanes32> d16;
-    constexpr hn::Repartition<std::uint16_t, Lanes32> du16;
-    constexpr hn::Half<decltype(du16)> du16_half;
+    const hn::Rebind<hwy::float16_t, Lanes32> d16;
+    const hn::Repartition<std::uint16_t, Lanes32> du16;
+    const hn::Half<decltype(du16)> du16_half;
     const auto codes = hn::Combine(du16, hn::BitCast(du16_half, hn::DemoteTo(d16, as_floats(high))),
                                    hn::BitCast(du16_half, hn::DemoteTo(d16, as_floats(low))));
     return hn::BitCast(d, codes);

@@ -10,9 +10,9 @@
 
 // The fallback is 128 bits of plain C++. Highway 1.0 avoids it with g++ before 12.3 for a bug in 16-bit high multiplication, of
 // which there is none here.
-#define HWY_BROKEN_EMU128 0
+#define HWY_BROKEN_EMU128 0  // NOLINT(cppcoreguidelines-macro-usage)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "convert/kernels.cc"
+#define HWY_TARGET_INCLUDE "convert/kernels.cc"  // NOLINT(cppcoreguidelines-macro-usage)
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // first
 #include <hwy/highway.h>
@@ -21,6 +21,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
+namespace {
 
 constexpr std::size_t kLine = 64;
 
@@ -42,7 +43,7 @@ struct ToF32 {
 
   template <Stores kStores>
   static HWY_INLINE void quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
-    constexpr Lanes32 d;
+    const Lanes32 d;
     for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
       store<kStores>(d, quick_decode_f16(d, in + i * 2), out + i * 4);
     }
@@ -50,12 +51,12 @@ struct ToF32 {
 
   template <Stores kStores>
   static void exact_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
-    std::array<std::uint8_t, kBlock> nibbles;
+    std::array<std::uint8_t, kBlock> nibbles{};  // NOLINT(misc-const-correctness): F4 fills it
     if constexpr (kFrom == DType::kF4) {
       unpack_nibbles(in, nibbles.data());
       in = nibbles.data();
     }
-    constexpr Lanes32 d;
+    const Lanes32 d;
     for (std::size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
       const auto codes = load_codes<code_bits(kFrom)>(d, in + i * code_bits(kFrom) / 8);
       store<kStores>(d, decode_f32<kFrom>(d, codes), out + i * 4);
@@ -78,7 +79,7 @@ struct FromF32 {
 
   template <Stores kStores>
   static HWY_INLINE void quick_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
-    constexpr Lanes32 d;
+    const Lanes32 d;
     for (std::size_t i = 0; i < kBlock; i += 2 * hn::Lanes(d)) {
       const auto low = load(d, in + i * 4);
       const auto high = load(d, in + (i + hn::Lanes(d)) * 4);
@@ -87,16 +88,16 @@ struct FromF32 {
   }
 
   static HWY_INLINE Vector32 code(const std::uint8_t* in, std::size_t index) {
-    constexpr Lanes32 d;
+    const Lanes32 d;
     return encode_f32<kTo>(d, load(d, in + index * 4));
   }
 
   template <Stores kStores>
   static void exact_block(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT out) {
-    constexpr Lanes32 d;
+    const Lanes32 d;
     constexpr std::size_t kVectors = 32 / code_bits(kTo);
     const std::size_t lanes = hn::Lanes(d);
-    std::array<std::uint8_t, kBlock> nibbles;
+    std::array<std::uint8_t, kBlock> nibbles{};
     constexpr bool kPacked = kTo == DType::kF4;
     constexpr Stores kCodeStores = kPacked ? Stores::kOrdinary : kStores;
     std::uint8_t* codes = kPacked ? nibbles.data() : out;
@@ -113,7 +114,7 @@ struct FromF32 {
 template <class Kernel>
 void partial_block(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
   alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kInBits / 8> block_in{};
-  alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kOutBits / 8> block_out;
+  alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kOutBits / 8> block_out{};
   std::memcpy(block_in.data(), in, count * Kernel::kInBits / 8);
   Kernel::template block<Stores::kOrdinary>(block_in.data(), block_out.data());
   std::memcpy(out, block_out.data(), count * Kernel::kOutBits / 8);
@@ -194,6 +195,7 @@ void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, 
   convert_by_dtype<FromF32>(to, in, count, out, stores);
 }
 
+}  // namespace
 }  // namespace ballast::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

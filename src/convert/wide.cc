@@ -50,7 +50,8 @@ Saturated<T> saturate(double value) {
   constexpr T kMin = std::numeric_limits<T>::min();
   constexpr T kMax = std::numeric_limits<T>::max();
   constexpr auto kLow = static_cast<double>(kMin);
-  constexpr double kEnd = 2.0 * static_cast<double>(kMax / 2 + 1);  // one past the maximum, which need not be a double
+  // One past the maximum, which itself need not be a double.
+  constexpr double kEnd = 2.0 * static_cast<double>(std::uint64_t{1} << (std::numeric_limits<T>::digits - 1));
   if (value <= kLow) return {.value = kMin, .lost = value != kLow};
   if (value >= kEnd) return {.value = kMax, .lost = true};
   if (value != value) return {.value = 0, .lost = true};
@@ -62,12 +63,12 @@ template <class Wide>
 void load_all(DType from, const std::byte* in, std::span<Wide> out) {
   with_integer(from, [&]<class T>(std::type_identity<T>) {
     for (std::size_t i = 0; i < out.size(); ++i) {
-      T value;
+      T value{};
       std::memcpy(&value, in + i * sizeof(T), sizeof(T));
       if constexpr (std::same_as<T, Bool>) {
         out[i] = Wide(value.byte != 0 ? 1 : 0);
       } else {
-        out[i] = static_cast<Wide>(value);
+        out[i] = static_cast<Wide>(value);  // NOLINT(bugprone-signed-char-misuse): a number, not a character
       }
     }
   });
@@ -77,7 +78,7 @@ template <class Wide>
 void store_all(DType to, std::span<const Wide> values, std::byte* out, std::uint64_t index, LossCounter& losses) {
   with_integer(to, [&]<class T>(std::type_identity<T>) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      Saturated<T> result;
+      Saturated<T> result{};
       if constexpr (std::same_as<T, Bool>) {
         const bool truth = values[i] != Wide{0};
         result = {.value = {truth}, .lost = truth && values[i] != Wide{1}};
