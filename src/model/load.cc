@@ -1,7 +1,6 @@
 #include <ballast/load.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -49,10 +48,11 @@ struct Piece {
   std::uint64_t bytes;
 };
 
-// One piece per file: the range that its tensors span.
+// One piece per file that has data: the range that its tensors span.
 std::vector<Piece> find_pieces(std::span<const TensorInfo> tensors, std::span<const ModelFile> files) {
   std::vector<Piece> pieces;
   for (const TensorInfo& tensor : tensors) {  // by file
+    if (tensor.bytes() == 0) continue;
     if (pieces.empty() || pieces.back().file != tensor.file) {
       pieces.push_back({.file = tensor.file, .offset = tensor.begin, .position = 0, .bytes = tensor.bytes()});
     }
@@ -106,9 +106,9 @@ bool reads_directly(const Source& source, LoadPath path) {
 Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> pieces, std::byte* memory,
                          const LoadOptions& options) {
   std::uint64_t total = 0;
-  std::vector<char> direct(shards.size());  // not bool: threads read it, and a byte each is simpler
+  std::vector<bool> direct(shards.size());
   for (const Piece& piece : pieces) {
-    direct[piece.file] = piece.bytes > 0 && reads_directly(*shards[piece.file].source, options.path);
+    direct[piece.file] = reads_directly(*shards[piece.file].source, options.path);
     total += piece.bytes;
   }
   const bool waits = std::ranges::find(direct, true) != direct.end();
@@ -213,11 +213,12 @@ Result<LoadedModel> Model::load_all(const LoadOptions& options) const {
   std::vector<const Piece*> of_file(files().size());
   for (const Piece& piece : pieces) of_file[piece.file] = &piece;
   for (const TensorInfo& tensor : loaded->table) {
-    const Piece& piece = *of_file[tensor.file];
-    const std::uint64_t at = piece.position + (state_->position(tensor) - piece.offset);
-    const std::span<const std::byte> data(loaded->memory, loaded->bytes);
-    loaded->tensors.push_back(
-        {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = data.subspan(at, tensor.bytes())});
+    TensorView view{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = {}};
+    if (tensor.bytes() > 0) {
+      const Piece& piece = *of_file[tensor.file];
+      view.bytes = {loaded->memory + piece.position + (state_->position(tensor) - piece.offset), tensor.bytes()};
+    }
+    loaded->tensors.push_back(view);
   }
   return LoadedModel(std::move(loaded));
 }

@@ -1,6 +1,5 @@
 #include <ballast/load.h>
 
-#include <atomic>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -138,6 +137,7 @@ TEST(LoadAll, TakesOneAllocationForAllFiles) {
     EXPECT_GE(loaded.bytes(), model.data_bytes());
     EXPECT_LE(loaded.bytes(), model.data_bytes() + 3 * 4096);
     for (const TensorView& tensor : loaded.tensors()) {
+      if (tensor.bytes.empty()) continue;
       EXPECT_GE(tensor.bytes.data(), allocator.live.begin()->first);
       EXPECT_LE(tensor.bytes.data() + tensor.bytes.size(), allocator.live.begin()->first + loaded.bytes());
     }
