@@ -10,13 +10,9 @@
 namespace ballast {
 namespace {
 
+using test::one_tensor;
 using test::raw;
 using testing::ElementsAre;
-
-std::string file_of(std::string_view dtype, std::string_view shape, const std::string& data) {
-  return test::safetensors(fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":[0,{}]}}}})", dtype, shape, data.size()),
-                           data);
-}
 
 DiffReport diff(const std::string& a, const std::string& b) {
   const auto first = Model::from_bytes(test::as_bytes(a));
@@ -26,14 +22,14 @@ DiffReport diff(const std::string& a, const std::string& b) {
 }
 
 TEST(Diff, TheSameIsEqual) {
-  const std::string file = file_of("F32", "[2]", raw<float>({1, NAN}));
+  const std::string file = one_tensor(DType::kF32, "[2]", raw<float>({1, NAN}));
   EXPECT_TRUE(diff(file, file).equal());
   EXPECT_EQ(diff(file, file).same, 1U);
 }
 
 TEST(Diff, CodesCountWithinADType) {
-  const auto found =
-      diff(file_of("F32", "[4]", raw<float>({0, 1, 2, INFINITY})), file_of("F32", "[4]", raw<float>({-0.0F, 1, 2.5F, 3})));
+  const auto found = diff(one_tensor(DType::kF32, "[4]", raw<float>({0, 1, 2, INFINITY})),
+                          one_tensor(DType::kF32, "[4]", raw<float>({-0.0F, 1, 2.5F, 3})));
   ASSERT_EQ(found.changed.size(), 1U);
   ASSERT_TRUE(found.changed[0].values);
   EXPECT_EQ(found.changed[0].values->count, 3U);
@@ -43,8 +39,8 @@ TEST(Diff, CodesCountWithinADType) {
 }
 
 TEST(Diff, NumbersCountBetweenDTypes) {
-  const auto found =
-      diff(file_of("F32", "[3]", raw<float>({1, NAN, 3})), file_of("F16", "[3]", raw<std::uint16_t>({0x3c00, 0x7e01, 0x4000})));
+  const auto found = diff(one_tensor(DType::kF32, "[3]", raw<float>({1, NAN, 3})),
+                          one_tensor(DType::kF16, "[3]", raw<std::uint16_t>({0x3c00, 0x7e01, 0x4000})));
   ASSERT_EQ(found.changed.size(), 1U);
   EXPECT_EQ(found.changed[0].dtype_b, DType::kF16);
   EXPECT_EQ(found.changed[0].values->count, 1U);
@@ -53,18 +49,21 @@ TEST(Diff, NumbersCountBetweenDTypes) {
 }
 
 TEST(Diff, SmallAndComplexValues) {
-  const auto nibbles = diff(file_of("F4", "[4]", "\x21\x43"), file_of("F4", "[4]", "\x21\x53"));
+  const auto nibbles = diff(one_tensor(DType::kF4, "[4]", "\x21\x43"), one_tensor(DType::kF4, "[4]", "\x21\x53"));
   EXPECT_EQ(nibbles.changed.at(0).values->count, 1U);
   EXPECT_EQ(nibbles.changed.at(0).values->first, 3U);
   EXPECT_EQ(nibbles.changed.at(0).values->max_difference, 1);
-  const auto complex = diff(file_of("C64", "[2]", raw<float>({1, 2, 3, 4})), file_of("C64", "[2]", raw<float>({1, 2, 3, 5})));
+  const auto complex =
+      diff(one_tensor(DType::kC64, "[2]", raw<float>({1, 2, 3, 4})), one_tensor(DType::kC64, "[2]", raw<float>({1, 2, 3, 5})));
   EXPECT_EQ(complex.changed.at(0).values->count, 1U);
   EXPECT_EQ(complex.changed.at(0).values->first, 1U);
-  const auto packed = diff(file_of("F6_E2M3", "[4]", "abc"), file_of("F6_E2M3", "[4]", "abd"));
+  const auto packed = diff(one_tensor(DType::kF6E2M3, "[4]", "abc"), one_tensor(DType::kF6E2M3, "[4]", "abd"));
   EXPECT_EQ(packed.changed.at(0).values->count, 1U);
   EXPECT_TRUE(std::isnan(packed.changed.at(0).values->max_difference));
-  EXPECT_FALSE(diff(file_of("F6_E2M3", "[4]", "abc"), file_of("U8", "[4]", "abcd")).changed.at(0).values);
-  EXPECT_FALSE(diff(file_of("C64", "[1]", raw<float>({1, 0})), file_of("F32", "[1]", raw<float>({1}))).changed.at(0).values);
+  EXPECT_FALSE(diff(one_tensor(DType::kF6E2M3, "[4]", "abc"), one_tensor(DType::kU8, "[4]", "abcd")).changed.at(0).values);
+  EXPECT_FALSE(diff(one_tensor(DType::kC64, "[1]", raw<float>({1, 0})), one_tensor(DType::kF32, "[1]", raw<float>({1})))
+                   .changed.at(0)
+                   .values);
 }
 
 TEST(Diff, NamesShapesAndMetadata) {
@@ -90,7 +89,7 @@ TEST(Diff, FindsTheFirstDifferenceOfManyBlocks) {
   std::string b = a;
   b[2'999'999] = '\3';
   b[1'000'001] = '\2';
-  const auto found = diff(file_of("U8", "[3000000]", a), file_of("U8", "[3000000]", b));
+  const auto found = diff(one_tensor(DType::kU8, "[3000000]", a), one_tensor(DType::kU8, "[3000000]", b));
   EXPECT_EQ(found.changed.at(0).values->count, 2U);
   EXPECT_EQ(found.changed.at(0).values->first, 1'000'001U);
   EXPECT_EQ(found.changed.at(0).values->max_difference, 2);

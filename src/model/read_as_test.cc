@@ -12,16 +12,12 @@ namespace {
 
 using test::as_bytes;
 using test::fails;
+using test::one_tensor;
 using test::raw;
 using test::safetensors;
 using test::TempDir;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-std::string one_tensor(DType dtype, std::string_view shape, std::string_view data) {
-  return safetensors(fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":[0,{}]}}}})", name(dtype), shape, data.size()),
-                     data);
-}
 
 Model open(const std::string& file) {
   auto model = Model::from_bytes(as_bytes(file), "m");

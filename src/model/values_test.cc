@@ -18,13 +18,12 @@ using test::safetensors;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::string one_tensor(DType dtype, std::uint64_t count, std::string_view data) {
-  return safetensors(
-      fmt::format(R"({{"t":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})", name(dtype), count, data.size()), data);
+std::string vector_of(DType dtype, std::uint64_t count, std::string_view data) {
+  return test::one_tensor(dtype, fmt::format("[{}]", count), data);
 }
 
 std::optional<TensorStats> stats_of(DType dtype, std::uint64_t count, std::string_view data, const StatsOptions& options = {}) {
-  const std::string file = one_tensor(dtype, count, data);
+  const std::string file = vector_of(dtype, count, data);
   const auto model = Model::from_bytes(as_bytes(file));
   EXPECT_TRUE(model) << model.error().message;
   const std::array<std::string_view, 1> names{"t"};
@@ -209,7 +208,7 @@ TEST(Stats, MissingTensorIsNotFound) {
 }
 
 TEST(Stats, ProgressReachesTheTotalAndMayCancel) {
-  const std::string file = one_tensor(DType::kU8, 3, "abc");
+  const std::string file = vector_of(DType::kU8, 3, "abc");
   const auto model = Model::from_bytes(as_bytes(file));
   ASSERT_TRUE(model);
   const std::array<std::string_view, 1> names{"t"};
@@ -227,7 +226,7 @@ TEST(Stats, ProgressReachesTheTotalAndMayCancel) {
 
 TEST(Stats, FileCutShortIsAnError) {
   const test::TempDir dir;
-  const std::string path = dir.write("m.safetensors", one_tensor(DType::kU8, 3, "abc"));
+  const std::string path = dir.write("m.safetensors", vector_of(DType::kU8, 3, "abc"));
   const auto model = Model::open(path);
   ASSERT_TRUE(model) << model.error().message;
   const std::uint64_t size = model->file_size();

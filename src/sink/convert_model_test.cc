@@ -58,8 +58,7 @@ TEST_F(Converting, ConvertsAndTellsWhatBecameInfinite) {
   EXPECT_EQ(done->converted, 1U);
   EXPECT_EQ(values("out", "f"), raw<std::uint16_t>({0x3c00, 0xc100, 0x7c00, 0x7bff}));
   EXPECT_THAT(done->warnings, ElementsAre("tensor 'f': 1 of 4 values are out of range of F16 and became infinite or NaN"));
-  std::ifstream config(dir_.path("out/config.json"));
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(config), {}), R"({"model_type": "x", "torch_dtype": "float16"})");
+  EXPECT_EQ(test::content(dir_.path("out/config.json")), R"({"model_type": "x", "torch_dtype": "float16"})");
 }
 
 TEST_F(Converting, LossIsRefusedUnlessAllowed) {

@@ -9,12 +9,8 @@
 namespace ballast {
 namespace {
 
+using test::content;
 using test::fails;
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 ino_t inode(const std::string& path) {
   struct stat status{};

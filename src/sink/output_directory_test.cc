@@ -17,8 +17,7 @@ Tree tree(const std::string& folder) {
   Tree found;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.is_directory()) continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    found[entry.path().lexically_relative(folder).string()] = {std::istreambuf_iterator<char>(in), {}};
+    found[entry.path().lexically_relative(folder).string()] = test::content(entry.path().string());
   }
   return found;
 }

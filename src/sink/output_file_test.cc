@@ -11,15 +11,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::as_bytes;
+using test::content;
 using test::fails;
 
 std::size_t entries(const std::string& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 mode_t mode(const std::string& path) {

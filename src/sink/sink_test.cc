@@ -9,13 +9,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::as_bytes;
+using test::content;
 using test::fails;
 using test::raw;
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::vector<TensorSpec> two_tensors() {
   return {{.name = "a", .dtype = DType::kF32, .shape = {2}}, {.name = "b", .dtype = DType::kI32, .shape = {1}}};

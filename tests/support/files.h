@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ballast/dtype.h>
 #include <ballast/error.h>
 
 namespace ballast::test {
@@ -83,6 +84,12 @@ inline std::string to_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// All bytes of a file.
+inline std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 // The bytes of some values, little endian.
 template <class T>
 std::string raw(std::initializer_list<T> values) {
@@ -99,6 +106,13 @@ inline std::string safetensors_claiming(std::uint64_t length, std::string_view h
 
 inline std::string safetensors(std::string_view header, std::string_view data = {}) {
   return safetensors_claiming(header.size(), header, data);
+}
+
+// A SafeTensors file of one tensor, `t`.
+inline std::string one_tensor(DType dtype, std::string_view shape, std::string_view data) {
+  return safetensors(
+      fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":[0,{}]}}}})", ballast::name(dtype), shape, data.size()),
+      data);
 }
 
 // A file of one-byte tensors with these names, in this order.
