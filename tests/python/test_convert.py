@@ -17,6 +17,7 @@ import pytest
 from conftest import one_error_line
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
+from safetensors_drafts import random_draft, write
 
 RNG = np.random.default_rng(20240607)
 NOBODY = 65534
@@ -483,3 +484,31 @@ class TestMetadata:
     def test_refusals(self, run, source, tiny):
         assert "there is no metadata 'x' to unset" in one_error_line(run("metadata", source, "--unset", "x"), 2)
         assert "one .safetensors file at a time" in one_error_line(run("metadata", tiny, "--set", "a=b"), 2)
+
+    def test_any_valid_header_can_be_edited(self, run, tmp_path):
+        """Odd spacing, escapes, metadata in any place: only the metadata changes, whichever way the file is written."""
+        ways = set()
+        for seed in range(150):
+            rng = random.Random(f"edit/{seed}")
+            draft = random_draft(rng)
+            space = rng.choice([lambda: "", lambda: rng.choice(["", " ", "\n", "\t\r "])])
+            text = write(rng, draft.header, space).encode() + b" " * rng.choice([0, 7, 500])
+            path = tmp_path / "m.safetensors"
+            path.write_bytes(struct.pack("<Q", len(text)) + text + draft.data)
+            before = deserialize(path.read_bytes())
+            metadata = json.loads(run("metadata", path, "--json").stdout)["metadata"]
+            edits = []
+            for key in [key for key in metadata if "\0" not in key and rng.random() < 0.5]:
+                edits += ["--unset", key]
+                del metadata[key]
+            for _ in range(rng.randint(0, 2)):
+                key, value = rng.choice(["k", "é\n", "weight"]), rng.choice(["", "v", "x" * 300])
+                edits += ["--set", f"{key}={value}"]
+                metadata[key] = value
+            if not edits:
+                continue
+            ways.add(done(run("metadata", path, *edits)).stderr.split(": ")[1].split("\n")[0])
+            assert sorted(deserialize(path.read_bytes()), key=lambda t: t[0]) == sorted(before, key=lambda t: t[0]), seed
+            with safe_open(path, "numpy") as file:
+                assert (file.metadata() or {}) == metadata, seed
+        assert ways >= {"changed in place", "rewritten with a longer header"}

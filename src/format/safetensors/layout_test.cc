@@ -40,8 +40,8 @@ TEST(SafetensorsLayout, MetadataComesFirstAndSorted) {
   const auto layout = make_layout({}, {{"format", "pt"}, {"a\"b", "line\n\x01\x7f"}});
   ASSERT_TRUE(layout);
   EXPECT_EQ(layout->header.substr(8), R"({"__metadata__":{"a\"b":"line\n\u0001)"
-                                          "\x7f"
-                                          R"(","format":"pt"}} )");
+                                      "\x7f"
+                                      R"(","format":"pt"}} )");
   EXPECT_EQ(layout->header.size() % 8, 0U);
 }
 
