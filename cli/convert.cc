@@ -32,6 +32,7 @@ struct Options {
   std::vector<std::string> renames;
   std::vector<std::string> metadata;
   bool allow_loss = false;
+  bool resume = false;
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
   ReadOptions read;
@@ -57,7 +58,8 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
                          .exclude = options.exclude,
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.metadata = model.metadata(), .threads = options.threads},
-                         .memory_limit = options.memory_limit_mb << 20};
+                         .memory_limit = options.memory_limit_mb << 20,
+                         .resume = options.resume};
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
   if (options.format == "safetensors") convert.sink.format = Format::kSafetensors;
   if (options.format == "mlx-json") convert.sink.format = Format::kMlxJson;
@@ -150,6 +152,8 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_option("--metadata", options->metadata, "Set metadata, which is otherwise kept; K alone drops it; repeatable")
       ->type_name("K=V");
   command->add_flag("--allow-loss", options->allow_loss, "Convert integers even where their values do not fit, and say how many");
+  command->add_flag("--resume", options->resume,
+                    "Keep what is done as OUT.incomplete if the work breaks off, and go on from there");
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
       ->type_name("MB")

@@ -34,6 +34,8 @@ struct ConvertOptions {
   OnLoss on_loss = OnLoss::kRefuse;
   SinkOptions sink;                                       // its metadata is what is written
   std::uint64_t memory_limit = std::uint64_t{384} << 20;  // of buffers and all else that is not the page cache, about
+  bool resume = false;  // if the work breaks off, keep what is done beside `path`, as .incomplete; go on from there if it is
+                        // about the same files and options. SafeTensors only.
   Progress progress;
 };
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <mutex>
 
+#include <sys/stat.h>
+
 #include <ballast/convert.h>
 
 #include "base/bytes.h"
@@ -16,6 +18,7 @@
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 #include "sink/selection.h"
+#include "source/sha256.h"
 
 namespace ballast {
 namespace {
@@ -143,6 +146,7 @@ class Conversion {
   }
 
   Result<void> copy(const Copy& copy) {
+    if (sink_.skip(copy.to, copy.bytes)) return {};
     auto copied = sink_.copy(copy.to, ModelAccess::source(model_, copy.from_file), copy.from, copy.bytes);
     if (!copied && copied.error().code != Errc::kWrite)
       return fail_at(escape(model_.files()[copy.from_file].path), copied.error());
@@ -152,6 +156,10 @@ class Conversion {
   Result<void> convert(const Block& block, std::byte* in, std::byte* out) {
     const TensorInfo& from = *selection_.sources[block.tensor];
     const DType to = selection_.targets[block.tensor].dtype;
+    if (auto place = sink_.place(block.tensor)) {
+      place->offset += block.first * bits(to) / 8;
+      if (sink_.skip(*place, block.count * bits(to) / 8)) return {};
+    }
     const std::span<std::byte> source(in, block.count * bits(from.dtype) / 8);
     if (auto read = model_.read_into(from.name, block.first * bits(from.dtype) / 8, source); !read) return read;
     if (from.dtype == to) return sink_.write(block.tensor, block.first * bits(to) / 8, source);
@@ -209,6 +217,20 @@ class Conversion {
   std::uint64_t total_ = 0;
 };
 
+// Stands for the work: the files that are read, as they are now, and what becomes of which tensor.
+Result<std::string> resume_key(const Model& model, const Selection& selection, const SinkOptions& options) {
+  std::string text = fmt::format("1\n{}\n{}\n", options.max_shard_bytes, safetensors::metadata_json(options.metadata));
+  for (const ModelFile& file : model.files()) {
+    struct stat status{};
+    if (::stat(file.path.c_str(), &status) != 0) return fail(Errc::kIo, "{}: cannot be found any more", escape(file.path));
+    text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) {
+    text += fmt::format("{}\n{}\n{}\n", selection.sources[i]->name, selection.targets[i].name, name(selection.targets[i].dtype));
+  }
+  return sha256(*open_memory(std::as_bytes(std::span(text))));
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
@@ -225,7 +247,9 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     if (!found) return std::unexpected(found.error());
     companions = std::move(*found);
   }
-  const auto sink = create_file_sink(path, selection->targets, options.sink, companions);
+  const auto key = options.resume ? resume_key(model, *selection, options.sink) : Result<std::string>();
+  if (!key) return std::unexpected(key.error());
+  const auto sink = create_file_sink(path, selection->targets, options.sink, companions, *key);
   if (!sink) return std::unexpected(sink.error());
   Conversion conversion(model, *selection, **sink, options);
   if (auto done = conversion.run(); !done) return std::unexpected(done.error());

@@ -113,6 +113,50 @@ TEST_F(Converting, ManyBlocksOnManyThreads) {
   EXPECT_EQ(outputs.begin()->size(), numbers.size());
 }
 
+TEST_F(Converting, GoesOnWhereItBrokeOff) {
+  const std::vector<float> numbers(1'000'000, 1.5F);
+  const std::vector<std::uint64_t> shape{1000, 1000};
+  const TensorView tensor{.name = "t", .dtype = DType::kF32, .shape = shape, .bytes = std::as_bytes(std::span(numbers))};
+  ASSERT_TRUE(save_tensors(dir_.path("big.safetensors"), std::span(&tensor, 1)));
+  const auto model = Model::open(dir_.path("big.safetensors"));
+  ASSERT_TRUE(model);
+  for (const auto& [out, kept] :
+       {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/model.safetensors")}) {
+    ConvertOptions options{.dtype = DType::kBF16, .memory_limit = 1 << 20, .resume = true};
+    options.sink.threads = 1;
+    options.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
+    EXPECT_TRUE(fails(convert_model(*model, dir_.path(out), options), Errc::kCancelled, "cancelled"));
+    EXPECT_FALSE(fs::exists(dir_.path(out)));
+    ASSERT_TRUE(fs::exists(dir_.path(kept)));
+    {
+      // A mark on what is done shows that it is not done again.
+      std::fstream file(dir_.path(kept), std::ios::binary | std::ios::in | std::ios::out);
+      file.seekp(static_cast<std::streamoff>(fs::file_size(dir_.path(kept)) - 2'000'000));
+      file.write("\x11\x11", 2);
+    }
+    options.progress = nullptr;
+    options.sink.threads = 2;
+    ASSERT_TRUE(convert_model(*model, dir_.path(out), options));
+    const std::string found = values(out, "t");
+    EXPECT_EQ(found.substr(0, 6), "\x11\x11\xc0\x3f\xc0\x3f");
+    std::string rest;
+    for (int i = 0; i < 999'999; ++i) rest += "\xc0\x3f";
+    EXPECT_EQ(found.substr(2), rest);
+    EXPECT_FALSE(fs::exists(dir_.path("out.safetensors.incomplete")));
+    EXPECT_FALSE(fs::exists(dir_.path("folder.incomplete")));
+
+    // Other options are other work.
+    options.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
+    EXPECT_FALSE(convert_model(*model, dir_.path(out), options));
+    options.progress = nullptr;
+    options.dtype = DType::kF16;
+    ASSERT_TRUE(convert_model(*model, dir_.path(out), options));
+    EXPECT_EQ(values(out, "t").substr(0, 2), std::string("\x00\x3e", 2));
+  }
+  EXPECT_TRUE(fails(convert_model(*model, dir_.path("w.mlx"), {.resume = true}), Errc::kInvalidArgument,
+                    dir_.path("w.mlx") + ": only SafeTensors can be resumed"));
+}
+
 TEST_F(Converting, AFileCutShortMeanwhileIsAnErrorOfTheInput) {
   const auto model = Model::open(dir_.path("in"));
   ASSERT_TRUE(model);

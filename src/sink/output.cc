@@ -1,9 +1,28 @@
 #include "sink/output.h"
 
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/fail.h"
 #include "base/text.h"
 
 namespace ballast {
+namespace {
+
+// With what other runs, with other shards, may have left there.
+void remove_incomplete(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (is_weights_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+  }
+  ::rmdir(folder.c_str());
+}
+
+}  // namespace
 
 Result<Output> Output::directory(const std::string& path) {
   auto directory = OutputDirectory::create(path);
@@ -18,6 +37,25 @@ Result<std::size_t> Output::add(std::string_view name) {
   return files_.size() - 1;
 }
 
+Result<void> Output::keep_incomplete() {
+  incomplete_ = directory_ ? directory_->incomplete() : path_ + ".incomplete";
+  if (directory_ && ::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
+    return fail(Errc::kWrite, "{}: cannot make the directory: {}", escape(incomplete_), std::generic_category().message(errno));
+  }
+  return {};
+}
+
+Result<std::size_t> Output::add_kept(std::string_view name) {
+  auto file = directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
+                                                   fmt::format("{}/{}", incomplete_, name))
+                         : OutputFile::create_kept(path_, incomplete_);
+  if (!file) return std::unexpected(file.error());
+  files_.push_back(std::move(*file));
+  return files_.size() - 1;
+}
+
+std::string Output::journal_path() const { return incomplete_ + (directory_ ? "/journal" : ".journal"); }
+
 Result<void> Output::add(const Companion& companion) {
   const auto added = add(companion.name);
   if (!added) return std::unexpected(added.error());
@@ -29,7 +67,13 @@ Result<void> Output::add(const Companion& companion) {
 }
 
 Result<void> Output::commit(bool sync) {
-  if (directory_) return directory_->commit(files_, sync);
+  // From here on the files move to their places, so what is noted of those kept is no longer true.
+  if (!incomplete_.empty()) ::unlink(journal_path().c_str());
+  if (directory_) {
+    auto committed = directory_->commit(files_, sync);
+    if (committed && !incomplete_.empty()) remove_incomplete(incomplete_);
+    return committed;
+  }
   OutputFile& file = files_.front();
   if (sync) {
     if (auto synced = file.sync(); !synced) return synced;

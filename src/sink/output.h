@@ -29,12 +29,19 @@ class Output {
 
   bool is_directory() const { return directory_.has_value(); }
 
+  // Keeps, from here on, the files added with add_kept() in what is called `incomplete` if they are not committed.
+  Result<void> keep_incomplete();
+
   // The number of a new file; `name` is its name in a directory. A single file is added once.
   Result<std::size_t> add(std::string_view name);
+  Result<std::size_t> add_kept(std::string_view name);
   Result<void> add(const Companion& companion);
 
   OutputFile& operator[](std::size_t file) { return files_[file]; }
   const OutputFile& operator[](std::size_t file) const { return files_[file]; }
+
+  // Where to note what is done of the files kept.
+  std::string journal_path() const;
 
   Result<void> commit(bool sync);
 
@@ -43,6 +50,7 @@ class Output {
 
   std::string path_;
   std::optional<OutputDirectory> directory_;
+  std::string incomplete_;  // a folder for a directory, a file for a file; empty when nothing is kept
   std::vector<OutputFile> files_;
 };
 

@@ -26,6 +26,9 @@ class OutputDirectory {
 
   const std::string& path() const { return path_; }
 
+  // The folder for files that are kept when the directory is not committed.
+  std::string incomplete() const { return path_ + (mode_ == Mode::kFill ? "/.incomplete" : ".incomplete"); }
+
   // A new file of the directory, to be handed to commit().
   Result<OutputFile> add(std::string_view name) const;
 

@@ -83,10 +83,11 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       folder_(std::move(other.folder_)),
       fd_(std::exchange(other.fd_, -1)),
-      hidden_(std::exchange(other.hidden_, {})) {}
+      hidden_(std::exchange(other.hidden_, {})),
+      kept_(other.kept_) {}
 
 OutputFile::~OutputFile() {
-  if (!hidden_.empty()) ::unlink(hidden_.c_str());
+  if (!hidden_.empty() && !kept_) ::unlink(hidden_.c_str());
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -106,6 +107,20 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
   auto [fd, hidden] = open_unnamed(folder);
   if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), message_of(errno));
   return OutputFile(std::move(path), std::move(folder), fd, std::move(hidden));
+}
+
+Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
+  const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(kept), message_of(errno));
+  OutputFile file(std::move(path), folder_of(kept), fd, std::move(kept));
+  file.kept_ = true;
+  return file;
+}
+
+Result<std::uint64_t> OutputFile::size() const {
+  struct stat status{};
+  if (::fstat(fd_, &status) != 0) return fail_errno("fstat", errno);
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<void> OutputFile::reserve(std::uint64_t size) {

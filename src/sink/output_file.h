@@ -20,11 +20,15 @@ class OutputFile {
   // The same, but made in another folder of the same filesystem, and in place of a link if `path` is one.
   static Result<OutputFile> create(std::string path, std::string folder);
 
+  // A file that has the name `kept` until it is published, and keeps it if it is not; goes on with one that is there.
+  static Result<OutputFile> create_kept(std::string path, std::string kept);
+
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
 
   const std::string& path() const { return path_; }
+  Result<std::uint64_t> size() const;
 
   // Makes the file `size` bytes long, and finds out now whether there is room for them.
   Result<void> reserve(std::uint64_t size);
@@ -50,6 +54,7 @@ class OutputFile {
   std::string folder_;
   int fd_;
   std::string hidden_;  // the name it has meanwhile, if any
+  bool kept_ = false;   // when it is not published
 };
 
 // Makes names that were given to files of `folder` last.

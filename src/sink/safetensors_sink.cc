@@ -1,10 +1,14 @@
 #include "sink/safetensors_sink.h"
 
 #include <atomic>
+#include <optional>
+
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
+#include "sink/journal.h"
 #include "sink/shards.h"
 
 namespace ballast {
@@ -15,16 +19,43 @@ class SafetensorsSink final : public FileSink {
   SafetensorsSink(Output output, std::size_t tensors, bool sync)
       : output_(std::move(output)), places_(tensors), sizes_(tensors), sync_(sync) {}
 
+  ~SafetensorsSink() override {
+    if (journal_) (void)journal_->flush();  // what is lost here is done again
+  }
+
+  Result<void> keep_incomplete() {
+    kept_ = true;
+    return output_.keep_incomplete();
+  }
+
+  // Finds out what a run before this one has done; called when all weights are added.
+  Result<void> open_journal(const std::string& key) {
+    if (!resumable_) ::unlink(output_.journal_path().c_str());
+    const auto sync = [this]() -> Result<void> {
+      for (std::size_t i = 0; i < weights_.size(); ++i) {
+        if (auto synced = output_[i].sync(); !synced) return synced;
+      }
+      return {};
+    };
+    auto journal = Journal::open(output_.journal_path(), key, sync);
+    if (!journal) return std::unexpected(journal.error());
+    journal_.emplace(std::move(*journal));
+    return {};
+  }
+
   // Adds a file that holds these of `tensors`, and writes its header.
   Result<void> add_weights(std::string_view name, std::span<const TensorSpec> tensors, std::span<const std::size_t> members,
                            const Metadata& metadata) {
-    const auto added = output_.add(name);
+    const auto added = kept_ ? output_.add_kept(name) : output_.add(name);
     if (!added) return std::unexpected(added.error());
     OutputFile& file = output_[*added];
     std::vector<TensorSpec> specs;
     for (const std::size_t member : members) specs.push_back(tensors[member]);
     const auto layout = safetensors::make_layout(specs, metadata);
     if (!layout) return fail_at(escape(file.path()), layout.error());
+    const auto size = file.size();
+    if (!size) return std::unexpected(size.error());
+    resumable_ = resumable_ && *size == layout->file_size;
     if (auto reserved = file.reserve(layout->file_size); !reserved) return reserved;
     if (auto written = file.write_at(0, as_bytes(layout->header)); !written) return written;
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -41,14 +72,23 @@ class SafetensorsSink final : public FileSink {
   Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
     if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
     missing_ -= bytes.size();
-    return output_[places_[tensor].file].write_at(places_[tensor].offset + offset, bytes);
+    const auto [file, start] = places_[tensor];
+    if (auto written = output_[file].write_at(start + offset, bytes); !written) return written;
+    return journal_ ? journal_->add(file, start + offset, start + offset + bytes.size()) : Result<void>();
   }
 
   std::optional<Place> place(std::size_t tensor) const override { return places_[tensor]; }
 
   Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) override {
     missing_ -= length;
-    return output_[to.file].copy_from(source, from, to.offset, length);
+    if (auto copied = output_[to.file].copy_from(source, from, to.offset, length); !copied) return copied;
+    return journal_ ? journal_->add(to.file, to.offset, to.offset + length) : Result<void>();
+  }
+
+  bool skip(Place to, std::uint64_t length) override {
+    const bool done = journal_ && journal_->has(to.file, to.offset, to.offset + length);
+    if (done) missing_ -= length;
+    return done;
   }
 
   std::vector<File> files() const override { return weights_; }
@@ -58,11 +98,15 @@ class SafetensorsSink final : public FileSink {
     if (const std::uint64_t missing = missing_; missing != 0) {
       return fail(Errc::kInvalidArgument, "the tensors are not whole: {} bytes were not written", missing);
     }
+    journal_.reset();
     return output_.commit(sync_);
   }
 
  private:
   Output output_;
+  std::optional<Journal> journal_;
+  bool kept_ = false;
+  bool resumable_ = true;  // every file kept has the size that it should have
   std::vector<File> weights_;
   std::vector<Place> places_;
   std::vector<std::uint64_t> sizes_;
@@ -73,14 +117,21 @@ class SafetensorsSink final : public FileSink {
 }  // namespace
 
 Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, std::span<const Companion> companions) {
+                                                          const SinkOptions& options, std::span<const Companion> companions,
+                                                          const std::string& resume_key) {
   const bool is_directory = output.is_directory();
   const auto shards = plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0);
   if (!shards) return std::unexpected(shards.error());
   auto sink = std::make_unique<SafetensorsSink>(std::move(output), tensors.size(), options.sync);
+  if (!resume_key.empty()) {
+    if (auto kept = sink->keep_incomplete(); !kept) return std::unexpected(kept.error());
+  }
   for (std::size_t i = 0; i < shards->size(); ++i) {
     const auto added = sink->add_weights(shard_name(i, shards->size()), tensors, (*shards)[i], options.metadata);
     if (!added) return std::unexpected(added.error());
+  }
+  if (!resume_key.empty()) {
+    if (auto opened = sink->open_journal(resume_key); !opened) return std::unexpected(opened.error());
   }
   for (const Companion& companion : companions) {
     if (auto added = sink->add_companion(companion); !added) return std::unexpected(added.error());

@@ -8,6 +8,7 @@
 namespace ballast {
 
 Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, std::span<const Companion> companions);
+                                                          const SinkOptions& options, std::span<const Companion> companions,
+                                                          const std::string& resume_key);
 
 }  // namespace ballast

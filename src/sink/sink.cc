@@ -35,7 +35,8 @@ Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tenso
 }
 
 Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
-                                                   const SinkOptions& options, std::span<const Companion> companions) {
+                                                   const SinkOptions& options, std::span<const Companion> companions,
+                                                   const std::string& resume_key) {
   const auto ending = single_file_format(path);
   const Format format = options.format.value_or(ending.value_or(Format::kSafetensors));
   if (ending && format != *ending) {
@@ -45,11 +46,14 @@ Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std:
   if (options.max_shard_bytes != 0 && (ending || format != Format::kSafetensors)) {
     return fail(Errc::kInvalidArgument, "{}: shards need a directory of SafeTensors", escape(path));
   }
+  if (!resume_key.empty() && format != Format::kSafetensors) {
+    return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
+  }
   auto output = ending ? Output::file(path) : Output::directory(path);
   if (!output) return std::unexpected(output.error());
   if (ending) companions = {};
   if (format == Format::kMlxJson) return create_mlx_json_sink(std::move(*output), std::move(tensors), options, companions);
-  return create_safetensors_sink(std::move(*output), tensors, options, companions);
+  return create_safetensors_sink(std::move(*output), tensors, options, companions, resume_key);
 }
 
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {

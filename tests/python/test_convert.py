@@ -371,6 +371,21 @@ class TestInterruptions:
             subprocess.run([*command, "--dtype", "f64"], check=True, capture_output=True)
             assert self.whole_model(tmp_path / target) == "float64"
 
+    def test_a_killed_run_is_taken_up_again(self, run, build_dir, tmp_path):
+        save_file({f"t{i}": RNG.standard_normal((1024, 4096)).astype(np.float32) for i in range(16)}, tmp_path / "in.safetensors")
+        command = [build_dir / "ballast", "convert", tmp_path / "in.safetensors", tmp_path / "out", "--dtype", "bf16"]
+        options = ["--max-shard-size", "40MB", "--resume"]
+        for delay in (0.05, 0.1, 0.15):
+            with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL) as process:
+                time.sleep(delay)
+                process.kill()
+        done(run(*command[1:], *options))
+        done(run(*command[1:3], tmp_path / "whole", *command[4:], *options[:2]))
+        assert listing(tmp_path) == ["in.safetensors", "out", "whole"]
+        assert listing(tmp_path / "out") == listing(tmp_path / "whole")
+        for name in listing(tmp_path / "out"):
+            assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
     @staticmethod
     def whole_model(target):
         """The one dtype of all 24 tensors, whose values must be right."""
