@@ -87,10 +87,11 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   return wrong(fmt::format("'{}' is not a size; write it like 300MB, 5GB or 2GiB", escape(text)));
 }
 
-Result<std::pair<std::string, std::string>> parse_key_value(std::string_view option, std::string_view text) {
+Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, std::string_view expected,
+                                                       std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    return wrong(fmt::format("{} {}: expected KEY=VALUE", option, escape(text)));
+    return wrong(fmt::format("{} {}: expected {}", option, escape(text), expected));
   return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
 }
 

@@ -16,7 +16,7 @@ Result<DType> parse_dtype_argument(std::string_view text);  // bf16, F8_E4M3, fl
 
 Result<std::uint64_t> parse_size(std::string_view text);  // 300MB, 1.5GB, 2GiB, 4096
 
-// Splits at the first '='; `option` is for the message.
-Result<std::pair<std::string, std::string>> parse_key_value(std::string_view option, std::string_view text);
+// Splits at the first '='; `option` and what it expects are for the message.
+Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, std::string_view expected, std::string_view text);
 
 }  // namespace ballast::cli

@@ -69,28 +69,27 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
     convert.sink.max_shard_bytes = *bytes;
   }
   for (const std::string& argument : options.renames) {
-    auto rename = parse_key_value("--rename", argument);
+    auto rename = parse_pair("--rename", "FROM=TO", argument);
     if (!rename) return std::unexpected(rename.error());
     convert.renames.push_back({.from = std::move(rename->first), .to = std::move(rename->second)});
   }
   for (const std::string& argument : options.metadata) {
-    if (argument.find('=') == std::string::npos) {
-      convert.sink.metadata.erase(argument);
-      continue;
-    }
-    const auto pair = parse_key_value("--metadata", argument);
+    if (argument.find('=') == std::string::npos && convert.sink.metadata.erase(argument) == 1) continue;
+    const auto pair = parse_pair("--metadata", "KEY=VALUE, or a KEY that is there to drop", argument);
     if (!pair) return std::unexpected(pair.error());
     convert.sink.metadata[pair->first] = pair->second;
   }
   return convert;
 }
 
-void print_json(const Options& options, const ConvertReport& done, double seconds) {
+void print_json(const Options& options, const Model& model, const ConvertReport& done, double seconds) {
+  std::vector<std::string> warnings(model.warnings().begin(), model.warnings().end());
+  warnings.insert(warnings.end(), done.warnings.begin(), done.warnings.end());
   Json files = Json::array();
   for (const ConvertedFile& file : done.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
   const Json json{{"input", options.in},          {"output", options.out},       {"files", std::move(files)},
                   {"tensor_count", done.tensors}, {"converted", done.converted}, {"data_bytes", done.data_bytes},
-                  {"seconds", seconds},           {"warnings", done.warnings}};
+                  {"seconds", seconds},           {"warnings", warnings}};
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
@@ -120,7 +119,7 @@ Exit run_convert(const Options& options) {
   if (!done) return report(done.error());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
-    print_json(options, *done, seconds);
+    print_json(options, *model, *done, seconds);
     return kDone;
   }
   for (const std::string& warning : done->warnings) warn(warning);

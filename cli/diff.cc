@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -83,7 +85,10 @@ std::string largest_text(const TensorDifference& tensor) {
 void print_changed(std::vector<TensorDifference> changed) {
   if (changed.empty()) return;
   std::ranges::sort(changed, [](const TensorDifference& x, const TensorDifference& y) {
-    const auto weight = [](const TensorDifference& tensor) { return tensor.values ? tensor.values->max_difference : 1e308; };
+    const auto weight = [](const TensorDifference& tensor) {
+      constexpr double kMost = std::numeric_limits<double>::infinity();
+      return tensor.values && !std::isnan(tensor.values->max_difference) ? tensor.values->max_difference : kMost;
+    };
     if (weight(x) != weight(y)) return weight(x) > weight(y);
     return natural_less(x.name, y.name);
   });
@@ -132,6 +137,9 @@ Exit run_diff(const Options& options) {
   if (!a) return report(a.error());
   const auto b = Model::open(options.b, options.read.open());
   if (!b) return report(b.error());
+  for (const Model* const model : {&*a, &*b}) {
+    for (const std::string& warning : model->warnings()) warn(warning);
+  }
   ProgressBar bar("comparing");
   const auto found = diff_models(*a, *b, {.threads = options.threads, .progress = bar.callback()});
   bar.clear();

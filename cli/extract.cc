@@ -24,12 +24,15 @@ struct Options {
   ReadOptions read;
 };
 
+Result<void> write_out(std::span<const std::byte> bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size()) return {};
+  return std::unexpected(Error{.code = Errc::kWrite, .message = "cannot write to standard output"});
+}
+
 Result<DType> extract(const Options& options, const Model& model, std::span<const Slice> slices) {
-  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out);
-  return write_npy(model, options.tensor, slices, [](std::span<const std::byte> bytes) -> Result<void> {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size()) return {};
-    return std::unexpected(Error{.code = Errc::kWrite, .message = "cannot write to standard output"});
-  });
+  ProgressBar bar("extracting");
+  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out, bar.callback());
+  return write_npy(model, options.tensor, slices, write_out, bar.callback());
 }
 
 Exit run_extract(const Options& options) {
@@ -60,7 +63,7 @@ void add_extract(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("extract", "Write one tensor, or a part of it, as a .npy file");
   add_path(*command, options->path, "IN");
   command->add_option("NAME", options->tensor, "The tensor's name")->required();
-  command->add_option("--slice", options->slice, "What to take of each dimension, as in numpy: '0:10,:,::2'")
+  command->add_option("--slice", options->slice, "What to take of each dimension, as start:stop:step: '0:10,:,::2'")
       ->type_name("SLICES");
   command->add_option("-o,--output", options->out, "The file to write (default: standard output)")->type_name("FILE");
   add_read_options(*command, options->read);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <ballast/text.h>
 #include <ballast/version.h>
@@ -42,6 +43,14 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc
   return escape(error.what());
 }
 
+// A model may have more shards than a process may have files open unless it asks.
+void allow_many_files() {
+  struct rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Exit run(int argc, char** argv) {
   CLI::App app("Opens, checks and converts model weights.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -78,6 +87,7 @@ Exit run(int argc, char** argv) {
     return kUsage;
   }
   watch_interrupts();
+  allow_many_files();
   return chosen();
 }
 
@@ -131,7 +141,7 @@ int main(int argc, char** argv) {
   using ballast::cli::Exit;
   try {
     const Exit code = ballast::cli::run(argc, argv);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || code == Exit::kBadOutput) return code;
     complain("ballast: cannot write to standard output");
     return Exit::kBadOutput;
   } catch (const std::bad_alloc&) {

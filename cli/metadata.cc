@@ -29,7 +29,7 @@ struct Options {
 Exit edit(const Options& options) {
   MetadataEdit edit{.unset = options.unset};
   for (const std::string& argument : options.set) {
-    auto pair = parse_key_value("--set", argument);
+    auto pair = parse_pair("--set", "KEY=VALUE", argument);
     if (!pair) return report(pair.error());
     edit.set[std::move(pair->first)] = std::move(pair->second);
   }
@@ -41,7 +41,7 @@ Exit edit(const Options& options) {
   switch (*changed) {
     case MetadataChange::kNone: complain(fmt::format("{}: nothing to change", escape(options.path))); break;
     case MetadataChange::kInPlace: complain(fmt::format("{}: changed in place", escape(options.path))); break;
-    case MetadataChange::kRewritten: complain(fmt::format("{}: rewritten with a longer header", escape(options.path))); break;
+    case MetadataChange::kRewritten: complain(fmt::format("{}: replaced by a new file", escape(options.path))); break;
   }
   return kDone;
 }
@@ -52,6 +52,7 @@ Exit run_metadata(const Options& options) {
   }
   const auto model = Model::open(options.path, options.read.open());
   if (!model) return report(model.error());
+  for (const std::string& warning : model->warnings()) warn(warning);
   if (options.json) {
     Json metadata = Json::object();
     for (const auto& [key, value] : model->metadata()) metadata[key] = value;
@@ -75,7 +76,7 @@ void add_metadata(CLI::App& app, Run& run) {
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Bytes are changed in place where the new text fits into the header; else the file is replaced by a new one.\n\n"
+      "A small change is made in place if the text fits into the header; else a new file takes the old one's place.\n\n"
       "Examples:\n"
       "  ballast metadata model.safetensors\n"
       "  ballast metadata model.safetensors --set license=apache-2.0 --unset note");

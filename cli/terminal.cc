@@ -66,7 +66,7 @@ void watch_interrupts() {
     interrupted = 1;
   };
   action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
   std::signal(SIGXFSZ, SIG_IGN);  // NOLINT(cert-err33-c): a limit on file sizes is an error of the write that meets it
 }
 
@@ -105,7 +105,9 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total) {
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(room));
   std::string bar;
   for (std::size_t i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-  const std::string line = fmt::format("\r\x1b[K{} {}{}", what_, bar, figures);
+  std::string text = fmt::format("{} {}{}", what_, bar, figures);
+  if (room == 0) text.resize(std::min(text.size(), columns - 1));  // without a bar all of it is ASCII
+  const std::string line = "\r\x1b[K" + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   shown_ = true;

@@ -26,7 +26,8 @@ void print(fmt::format_string<Args...> format, Args&&... args) {
 void complain(std::string_view line);  // to standard error
 void warn(std::string_view message);   // "warning: message", likewise
 
-// Makes Ctrl-C exit with 130: at once, or as soon as the work whose progress bar is shown has stopped cleanly.
+// Makes Ctrl-C, and being told to end, exit with 130: at once, or as soon as the work whose progress bar is shown has stopped
+// cleanly.
 void watch_interrupts();
 
 // A bar on standard error while it is a terminal, with rate and time left; nothing otherwise. Stops the work on Ctrl-C.

@@ -13,12 +13,12 @@
 namespace ballast {
 
 // How the values of two tensors of one shape differ. With one dtype it is the stored codes that count; with two, the numbers they
-// stand for, in double, NaN being equal to NaN.
+// stand for, as doubles, NaN being equal to NaN. The values of F6 cannot be told apart, so there it is bytes that are counted.
 struct ValueDifference {
   std::uint64_t count = 0;
   std::uint64_t values = 0;   // in all
   std::uint64_t first = 0;    // the index of the first that differs
-  double max_difference = 0;  // the largest |a - b| among finite ones
+  double max_difference = 0;  // the largest |a - b|; infinite if one of a pair that differs is not finite; NaN for F6
 };
 
 struct TensorDifference {

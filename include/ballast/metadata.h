@@ -17,7 +17,7 @@ struct MetadataEdit {
 enum class MetadataChange {
   kNone,      // it was so already
   kInPlace,   // some bytes of the header were overwritten
-  kRewritten  // the file was replaced by a copy with a longer header
+  kRewritten  // the file was replaced by a new one
 };
 
 // Changes the metadata of a SafeTensors file and nothing else. Where the new text fits into the header, and the bytes that change

@@ -41,8 +41,8 @@ class Sink {
   Sink& operator=(const Sink&) = delete;
   virtual ~Sink() = default;
 
-  // Writes a piece of tensor number `tensor`, from its byte `offset` on. SafeTensors takes pieces in any order, from many threads
-  // at once; MLX JSON takes them one after the other, as the tensors were declared.
+  // Writes a piece of tensor number `tensor`, from its byte `offset` on; every byte once. SafeTensors takes pieces in any order,
+  // from many threads at once; MLX JSON takes them one after the other, as the tensors were declared.
   virtual Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) = 0;
 
   // Puts the whole output in place. Fails when a tensor is not whole.

@@ -9,7 +9,15 @@ std::size_t JsonWalk::string_end(std::size_t at) const {
   return std::min(at + 1, text_.size());
 }
 
+std::vector<std::string_view> JsonWalk::sections() const {
+  std::vector<std::string_view> keys;
+  for (std::size_t i = 0; i + 1 < levels_.size(); ++i) keys.push_back(levels_[i].key);
+  return keys;
+}
+
 bool JsonWalk::next(Token& token) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (at_ == 0 && text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
   constexpr std::string_view kBetween = " \t\r\n,:";
   for (; at_ < text_.size() && kBetween.find(text_[at_]) != std::string_view::npos; ++at_) {
     if (text_[at_] == ',' && !levels_.empty()) levels_.back().expects_key = levels_.back().is_object;

@@ -26,8 +26,8 @@ class JsonWalk {
   std::size_t depth() const { return levels_.size(); }
   // The key, as it is spelt, that the last token is or belongs to; empty in an array.
   std::string_view key() const { return levels_.empty() ? std::string_view() : levels_.back().key; }
-  // The key of the object that the last token is in.
-  std::string_view section() const { return levels_.size() < 2 ? std::string_view() : levels_[levels_.size() - 2].key; }
+  // The keys of the objects around the last token, from the root's members on; empty for arrays.
+  std::vector<std::string_view> sections() const;
 
  private:
   struct Level {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <set>
 
@@ -64,10 +65,25 @@ class Comparison {
         const double y = values_b_[n];
         if (x == y || (std::isnan(x) && std::isnan(y))) continue;
         differs = true;
-        if (std::isfinite(x) && std::isfinite(y)) found_.max_difference = std::max(found_.max_difference, std::abs(x - y));
+        const double difference =
+            std::isfinite(x) && std::isfinite(y) ? std::abs(x - y) : std::numeric_limits<double>::infinity();
+        found_.max_difference = std::max(found_.max_difference, difference);
       }
+      if (differs && is_wide_integer()) note_wide(a, b, at + i);
       if (differs) note(at + i);
     }
+  }
+
+  bool is_wide_integer() const { return dtype_a_ == dtype_b_ && (dtype_a_ == DType::kI64 || dtype_a_ == DType::kU64); }
+
+  // A double does not hold every 64-bit integer, but nearly their distance.
+  void note_wide(std::span<const std::byte> a, std::span<const std::byte> b, std::uint64_t i) {
+    std::uint64_t x = 0;
+    std::uint64_t y = 0;
+    std::memcpy(&x, a.data() + i * sizeof(x), sizeof(x));
+    std::memcpy(&y, b.data() + i * sizeof(y), sizeof(y));
+    const bool less = dtype_a_ == DType::kI64 ? static_cast<std::int64_t>(x) < static_cast<std::int64_t>(y) : x < y;
+    found_.max_difference = std::max(found_.max_difference, static_cast<double>(less ? y - x : x - y));
   }
 
   // Codes that stand for the same number, such as 0 and -0, or two kinds of NaN, are still not the same.
@@ -126,7 +142,7 @@ class Diff {
       const std::scoped_lock lock(mutex);
       done += byte_count(pair.a->dtype, block.count) + byte_count(pair.b->dtype, block.count);
       if (!found && !error) error = found.error();
-      if (found) merge(pair.found, *found, block.first);
+      if (found) merge(pair.found, *found, can_decode(pair.a->dtype) ? block.first : byte_count(pair.a->dtype, block.first));
       if (!error && options_.progress && !options_.progress(done, total, pair.a->name)) {
         error = Error{.code = Errc::kCancelled, .message = "cancelled"};
       }
@@ -202,7 +218,7 @@ Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions
                                 .dtype_b = pair.b->dtype,
                                 .shape_a = {pair.a->shape.begin(), pair.a->shape.end()},
                                 .shape_b = {pair.b->shape.begin(), pair.b->shape.end()}};
-    pair.found.values = pair.a->elements();
+    pair.found.values = can_decode(pair.a->dtype) ? pair.a->elements() : pair.a->bytes();
     if (same_shape && can_compare(pair)) difference.values = pair.found;
     report.changed.push_back(std::move(difference));
   }

@@ -35,7 +35,16 @@ TEST(Diff, CodesCountWithinADType) {
   EXPECT_EQ(found.changed[0].values->count, 3U);
   EXPECT_EQ(found.changed[0].values->first, 0U);
   EXPECT_EQ(found.changed[0].values->values, 4U);
-  EXPECT_EQ(found.changed[0].values->max_difference, 0.5);
+  EXPECT_EQ(found.changed[0].values->max_difference, INFINITY);
+}
+
+TEST(Diff, WideIntegersAreComparedExactly) {
+  const auto next = diff(one_tensor(DType::kI64, "[1]", raw<std::int64_t>({(1LL << 53) + 1})),
+                         one_tensor(DType::kI64, "[1]", raw<std::int64_t>({1LL << 53})));
+  EXPECT_EQ(next.changed.at(0).values->max_difference, 1);
+  const auto far = diff(one_tensor(DType::kI64, "[1]", raw<std::int64_t>({INT64_MIN})),
+                        one_tensor(DType::kI64, "[1]", raw<std::int64_t>({INT64_MAX})));
+  EXPECT_EQ(far.changed.at(0).values->max_difference, 0x1p64);
 }
 
 TEST(Diff, NumbersCountBetweenDTypes) {

@@ -41,7 +41,6 @@ std::optional<std::uint32_t> parse_number(std::string_view digits) {
   return value;
 }
 
-// model-00001-of-00003.safetensors, whatever the number of digits.
 std::optional<ShardName> parse_shard_name(std::string_view name) {
   constexpr std::string_view kOf = "-of-";
   if (!name.ends_with(kWeightsSuffix)) return std::nullopt;
@@ -151,6 +150,8 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
 }
 
 }  // namespace
+
+bool is_shard_name(std::string_view name) { return parse_shard_name(name).has_value(); }
 
 Result<std::string> read_text(const std::string& path) {
   constexpr std::uint64_t kLargest = 100'000'000;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ballast/error.h>
@@ -24,6 +25,9 @@ Result<Location> locate(const std::string& path);
 
 // What an inference runtime takes from a directory: it must have a config, and weights under one of four names.
 Result<Location> locate_pretrained(const std::string& directory);
+
+// model-00001-of-00003.safetensors, whatever the number of digits.
+bool is_shard_name(std::string_view name);
 
 // A whole small text file, such as a config or an index.
 Result<std::string> read_text(const std::string& path);

@@ -19,10 +19,23 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kConfig = "config.json";
 
-// Weights in formats that are not written here; some directories hold the same model several times.
-bool is_foreign_weights(std::string_view name) {
-  constexpr std::array<std::string_view, 12> kEndings{".bin", ".pt",  ".pth",     ".ckpt", ".gguf",   ".ggml",
-                                                      ".h5",  ".npz", ".msgpack", ".onnx", ".tflite", ".bin.index.json"};
+// Of any format: some directories hold the same model several times.
+bool is_weights_name(std::string_view name) {
+  constexpr std::array<std::string_view, 15> kEndings{".safetensors",
+                                                      ".safetensors.index.json",
+                                                      ".mlx",
+                                                      ".bin",
+                                                      ".pt",
+                                                      ".pth",
+                                                      ".ckpt",
+                                                      ".gguf",
+                                                      ".ggml",
+                                                      ".h5",
+                                                      ".npz",
+                                                      ".msgpack",
+                                                      ".onnx",
+                                                      ".tflite",
+                                                      ".bin.index.json"};
   return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
@@ -37,6 +50,8 @@ std::string_view torch_name(DType dtype) {
     case DType::kF8E5M2: return "float8_e5m2";
     case DType::kF8E4M3Fnuz: return "float8_e4m3fnuz";
     case DType::kF8E5M2Fnuz: return "float8_e5m2fnuz";
+    case DType::kF8E8M0: return "float8_e8m0fnu";
+    case DType::kF4: return "float4_e2m1fn_x2";
     default: return {};
   }
 }
@@ -58,8 +73,10 @@ std::string with_dtype(std::string_view config, std::string_view dtype) {
   JsonWalk walk(config);
   for (JsonWalk::Token token{}; walk.next(token);) {
     if (token.kind != JsonWalk::Kind::kString || (walk.key() != "torch_dtype" && walk.key() != "dtype")) continue;
-    const bool is_section = walk.depth() == 2 && walk.section().ends_with("_config") && walk.section() != "quantization_config";
-    if (walk.depth() != 1 && !is_section) continue;
+    const bool about_weights = std::ranges::all_of(walk.sections(), [](std::string_view section) {
+      return section.ends_with("_config") && section != "quantization_config";
+    });
+    if (!about_weights) continue;
     changed += config.substr(copied, token.begin + 1 - copied);
     changed += dtype;
     copied = token.end - 1;
@@ -73,7 +90,7 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with('.') || is_weights_name(name) || is_foreign_weights(name) || !entry->is_regular_file(ignored)) continue;
+    if (name.starts_with('.') || is_weights_name(name) || !entry->is_regular_file(ignored)) continue;
     companions.push_back({.name = name, .path = entry->path().string()});
   }
   if (error) return fail(Errc::kIo, "{}: cannot list the directory: {}", escape(directory), error.message());

@@ -31,12 +31,13 @@ TEST(Companions, TheDTypeOfMostBytesCounts) {
 }
 
 TEST(Companions, OnlyTheDTypeOfAConfigChanges) {
-  EXPECT_EQ(
-      with_dtype("{\n \"a\":1.50, \"torch_dtype\" : \"float32\",\n \"text_config\": {\"dtype\":\"auto\", \"x\":NaN},"
-                 "\"quantization_config\":{\"dtype\":\"int8\"}, \"deep\":{\"a\":{\"dtype\":\"x\"}}, \"b\":[\"torch_dtype\"]}",
-                 "float16"),
-      "{\n \"a\":1.50, \"torch_dtype\" : \"float16\",\n \"text_config\": {\"dtype\":\"float16\", \"x\":NaN},"
-      "\"quantization_config\":{\"dtype\":\"int8\"}, \"deep\":{\"a\":{\"dtype\":\"x\"}}, \"b\":[\"torch_dtype\"]}");
+  EXPECT_EQ(with_dtype("{\n \"a\":1.50, \"torch_dtype\" : \"float32\",\n \"text_config\": {\"dtype\":\"auto\", \"x\":NaN},"
+                       "\"quantization_config\":{\"dtype\":\"int8\"}, "
+                       "\"t_config\":{\"u_config\":{\"dtype\":\"x\"}},\"deep\":{\"dtype\":\"x\"}, \"b\":[\"torch_dtype\"]}",
+                       "float16"),
+            "{\n \"a\":1.50, \"torch_dtype\" : \"float16\",\n \"text_config\": {\"dtype\":\"float16\", \"x\":NaN},"
+            "\"quantization_config\":{\"dtype\":\"int8\"}, "
+            "\"t_config\":{\"u_config\":{\"dtype\":\"float16\"}},\"deep\":{\"dtype\":\"x\"}, \"b\":[\"torch_dtype\"]}");
   EXPECT_EQ(with_dtype(R"({"torch_dtype": null, "x": "torch_dtype"})", "float16"),
             R"({"torch_dtype": null, "x": "torch_dtype"})");
 }

@@ -41,7 +41,8 @@ struct Block {
 // What a tensor's conversion did to its values.
 struct Damage {
   ConversionLoss loss;
-  std::uint64_t overflows = 0;
+  std::uint64_t overflows = 0;  // floats that became infinite or NaN
+  std::uint64_t specials = 0;   // NaN and infinities that became something else
 };
 
 class Conversion {
@@ -85,6 +86,10 @@ class Conversion {
         found.push_back(fmt::format("tensor {}: {} of {} values are out of range of {} and became infinite or NaN", tensor,
                                     damage_[i].overflows, selection_.sources[i]->elements(), to));
       }
+      if (damage_[i].specials > 0) {
+        found.push_back(fmt::format("tensor {}: {} of {} values are NaN or infinite, which {} cannot hold", tensor,
+                                    damage_[i].specials, selection_.sources[i]->elements(), to));
+      }
     }
     return found;
   }
@@ -97,7 +102,7 @@ class Conversion {
       const TensorInfo& from = *selection_.sources[i];
       const TensorSpec& to = selection_.targets[i];
       const auto place = sink_.place(i);
-      if (from.dtype == to.dtype && place) {
+      if (from.dtype == to.dtype && place && model_.format() == Format::kSafetensors) {
         plan_copy({.from_file = from.file,
                    .from = model_.files()[from.file].data_start + from.begin,
                    .to = *place,
@@ -167,14 +172,20 @@ class Conversion {
     const std::span<std::byte> target(out, block.count * bits(to) / 8);
     const auto loss = convert_values(from.dtype, source, to, target);
     if (!loss) return fail_at(fmt::format("tensor {}", quote(from.name)), loss.error());
-    const std::uint64_t before = count_nonfinite(from.dtype, source);
-    const std::uint64_t after = count_nonfinite(to, target);
-    if (auto recorded = record(block, *loss, after - std::min(before, after)); !recorded) return recorded;
+    Damage damage{.loss = *loss};
+    if (info(from.dtype).kind == NumberKind::kFloat && info(to).kind == NumberKind::kFloat) {
+      const std::uint64_t before = count_nonfinite(from.dtype, source);
+      const std::uint64_t after = count_nonfinite(to, target);
+      damage.overflows = after - std::min(before, after);
+      damage.specials = before - std::min(before, after);
+    }
+    if (auto recorded = record(block, damage); !recorded) return recorded;
     return sink_.write(block.tensor, block.first * bits(to) / 8, target);
   }
 
-  Result<void> record(const Block& block, const ConversionLoss& loss, std::uint64_t overflows) {
-    if (loss.count == 0 && overflows == 0) return {};
+  Result<void> record(const Block& block, const Damage& done) {
+    const ConversionLoss& loss = done.loss;
+    if (loss.count == 0 && done.overflows == 0 && done.specials == 0) return {};
     const TensorInfo& from = *selection_.sources[block.tensor];
     if (loss.count > 0 && options_.on_loss == OnLoss::kRefuse) {
       return fail(Errc::kUnsupported, "{}: tensor {}: value {} of {} does not fit {}; allow the loss to convert it all the same",
@@ -187,7 +198,8 @@ class Conversion {
       damage.loss.first = block.first + loss.first;
     }
     damage.loss.count += loss.count;
-    damage.overflows += overflows;
+    damage.overflows += done.overflows;
+    damage.specials += done.specials;
     return {};
   }
 

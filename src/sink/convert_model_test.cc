@@ -61,6 +61,25 @@ TEST_F(Converting, ConvertsAndTellsWhatBecameInfinite) {
   EXPECT_EQ(test::content(dir_.path("out/config.json")), R"({"model_type": "x", "torch_dtype": "float16"})");
 }
 
+TEST_F(Converting, TellsOfSpecialValuesThatAreGone) {
+  dir_.write("special.safetensors", test::one_tensor(DType::kF32, "[4]", raw<float>({1, NAN, INFINITY, 100})));
+  const auto model = Model::open(dir_.path("special.safetensors"));
+  ASSERT_TRUE(model);
+  const auto done = convert_model(*model, dir_.path("out.safetensors"), {.dtype = DType::kF4});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_THAT(done->warnings, ElementsAre("tensor 't': 2 of 4 values are NaN or infinite, which F4 cannot hold"));
+}
+
+TEST_F(Converting, AValueThatMlxJsonCannotHoldIsNamed) {
+  dir_.write("w.mlx",
+             R"({"weights":{"a":{"shape":[1],"dtype":"float32","data":[1]},"b":{"shape":[1],"dtype":"float32","data":[1e39]}}})");
+  const auto model = Model::open(dir_.path("w.mlx"));
+  ASSERT_TRUE(model) << model.error().message;
+  const auto done = convert_model(*model, dir_.path("out.safetensors"));
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, dir_.path("w.mlx") + ": tensor 'b': element 0: '1e39' at byte 102 does not fit float32");
+}
+
 TEST_F(Converting, LossIsRefusedUnlessAllowed) {
   ConvertOptions options{.dtype_rules = {{.pattern = "i", .dtype = DType::kU8}}};
   EXPECT_TRUE(fails(convert("out.safetensors", options), Errc::kUnsupported,

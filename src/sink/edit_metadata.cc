@@ -100,11 +100,15 @@ Result<void> overwrite(const std::string& path, std::string_view old, std::strin
   const auto fail_errno = [&](std::string_view what) {
     return fail(Errc::kWrite, "{}: {}: {}", escape(path), what, std::generic_category().message(errno));
   };
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return fail_errno("cannot write");
-  const ssize_t count = ::pwrite(fd, header.data() + first, end - first, static_cast<off_t>(first));
   Result<void> outcome;
-  if (count < 0 || static_cast<std::size_t>(count) != end - first) outcome = fail_errno("writing the header");
+  std::string now(old.size(), '\0');
+  if (::pread(fd, now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
+    outcome = fail(Errc::kIo, "{}: was changed by someone else meanwhile", escape(path));
+  } else if (const ssize_t count = ::pwrite(fd, header.data() + first, end - first, static_cast<off_t>(first)); count < 0) {
+    outcome = fail_errno("writing the header");
+  }
   if (outcome && ::fsync(fd) != 0) outcome = fail_errno("cannot sync");
   ::close(fd);
   done = outcome.has_value();

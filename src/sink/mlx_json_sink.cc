@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "format/mlx_json/values.h"
 #include "format/mlx_json/writer.h"
-#include "format/names.h"
 #include "format/safetensors/layout.h"
 
 namespace ballast {
@@ -50,6 +49,7 @@ class MlxJsonSink final : public FileSink {
   std::vector<File> files() const override { return {{.path = output_[0].path(), .bytes = position_}}; }
 
   Result<void> commit() override {
+    if (failed_) return fail(Errc::kInvalidArgument, "a write has failed, so there is nothing whole to commit");
     while (open_ + 1 < tensors_.size() && is_whole()) begin_next();
     if (!is_whole()) {
       return fail(Errc::kInvalidArgument, "tensor {} is not whole: it has {} bytes of {}", quote(tensors_[open_].name), done_,
@@ -106,10 +106,13 @@ class MlxJsonSink final : public FileSink {
   }
 
   Result<void> flush() {
-    auto written = output_[0].write_at(position_, as_bytes(text_));
+    if (auto written = output_[0].write_at(position_, as_bytes(text_)); !written) {
+      failed_ = true;
+      return written;
+    }
     position_ += text_.size();
     text_.clear();
-    return written;
+    return {};
   }
 
   Output output_;
@@ -121,21 +124,19 @@ class MlxJsonSink final : public FileSink {
   std::uint64_t done_ = 0;  // bytes of it
   std::string text_;        // not written yet
   std::uint64_t position_ = 0;
+  bool failed_ = false;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<FileSink>> create_mlx_json_sink(Output output, std::vector<TensorSpec> tensors, const SinkOptions& options,
                                                        std::span<const Companion> companions) {
-  if (auto checked = check_names(tensors, options.metadata); !checked) return std::unexpected(checked.error());
   std::vector<std::uint64_t> sizes;
   for (const TensorSpec& tensor : tensors) {
     if (auto writable = mlx_json::check_writable(tensor.dtype); !writable) {
       return fail_at(fmt::format("tensor {}", quote(tensor.name)), writable.error());
     }
-    const auto bytes = safetensors::data_bytes(tensor);
-    if (!bytes) return std::unexpected(bytes.error());
-    sizes.push_back(*bytes);
+    sizes.push_back(*safetensors::data_bytes(tensor));
   }
   if (auto added = output.add("weights.mlx"); !added) return std::unexpected(added.error());
   for (const Companion& companion : companions) {

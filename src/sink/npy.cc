@@ -85,7 +85,8 @@ class RowSlices {
 
 }  // namespace
 
-Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write) {
+Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
+                        const Progress& progress) {
   const TensorInfo* const tensor = model.find(name);
   if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(model.path()), quote(name));
   const auto error_here = [&](const Error& error) {
@@ -96,15 +97,22 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
     return error_here(
         {.code = Errc::kUnsupported, .message = fmt::format("{} has no counterpart in numpy", ballast::name(tensor->dtype))});
   }
+  if (constexpr std::size_t kMostDims = 64; tensor->shape.size() > kMostDims) {
+    return error_here({.code = Errc::kUnsupported,
+                       .message = fmt::format("has {} dimensions, numpy takes {}", tensor->shape.size(), kMostDims)});
+  }
   const auto plan = plan_slice(tensor->shape, tensor->dtype, slices);
   if (!plan) return error_here(plan.error());
   if (auto written = write(as_bytes(npy_header(dtype, plan->shape))); !written) return std::unexpected(written.error());
 
   const std::uint64_t rows = plan->bytes == 0 ? 0 : plan->shape.empty() ? 1 : plan->shape.front();
   RowSlices parts(tensor->shape, slices, rows, rows == 0 ? 0 : plan->bytes / rows);
+  std::uint64_t done_bytes = 0;
   while (!parts.done()) {
+    if (progress && !progress(done_bytes, plan->bytes, name)) return fail(Errc::kCancelled, "cancelled");
     const auto part = model.slice(name, parts.next());
     if (!part) return std::unexpected(part.error());
+    done_bytes += part->bytes().size();
     if (dtype == tensor->dtype) {
       if (auto written = write(part->bytes()); !written) return std::unexpected(written.error());
       continue;
@@ -119,16 +127,20 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
   return dtype;
 }
 
-Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path) {
+Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
+                       const Progress& progress) {
   auto output = Output::file(path);
   const auto file = output.add("");
   if (!file) return std::unexpected(file.error());
   std::uint64_t offset = 0;
-  auto dtype = write_npy(model, name, slices, [&](std::span<const std::byte> bytes) -> Result<void> {
-    auto written = output[*file].write_at(offset, bytes);
-    offset += bytes.size();
-    return written;
-  });
+  auto dtype = write_npy(
+      model, name, slices,
+      [&](std::span<const std::byte> bytes) -> Result<void> {
+        auto written = output[*file].write_at(offset, bytes);
+        offset += bytes.size();
+        return written;
+      },
+      progress);
   if (!dtype) return dtype;
   if (auto committed = output.commit(true); !committed) return std::unexpected(committed.error());
   return dtype;

@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "model/locate.h"
 
 namespace ballast {
 namespace {
@@ -44,10 +45,20 @@ bool is_directory(const fs::directory_entry& entry) {
   return entry.is_directory(ignored) && !entry.is_symlink(ignored);
 }
 
+// Why a directory cannot be exchanged for another; empty if it can.
+std::string irreplaceable(const std::string& path, const std::vector<fs::directory_entry>& entries) {
+  const std::string folder = folder_of(path);
+  if (!same_device(path, folder)) return "it is a mount point";
+  if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} cannot be written", escape(folder));
+  const auto inner = std::ranges::find_if(entries, is_directory);
+  return inner == entries.end() ? "" : fmt::format("it holds a folder, {}", quote(inner->path().filename().string()));
+}
+
 }  // namespace
 
-bool is_weights_name(std::string_view name) {
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || name.ends_with(".mlx");
+bool is_model_name(std::string_view name) {
+  return name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
+         name.ends_with(".safetensors.index.json") || is_shard_name(name);
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
@@ -65,6 +76,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   if (error || place.empty()) return fail(Errc::kWrite, "'{}': cannot write: not the name of a directory", escape(path));
 
   if (!fs::exists(place, error)) {
+    if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a link to nothing", escape(path));
     if (::access(folder_of(place).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
     return OutputDirectory(std::move(place), Mode::kNew);
   }
@@ -75,13 +87,11 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   }
   const auto entries = list(place);
   if (!entries) return std::unexpected(entries.error());
-  const bool has_weights = std::ranges::any_of(
-      *entries, [](const fs::directory_entry& entry) { return is_weights_name(entry.path().filename().string()); });
-  if (!has_weights) return OutputDirectory(std::move(place), Mode::kFill);
-  if (!same_device(place, folder_of(place))) {
-    return fail(Errc::kWrite, "{}: cannot replace the weights in it, as it is a mount point: empty it, or name a folder below",
-                escape(path));
-  }
+  const bool has_model = std::ranges::any_of(
+      *entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
+  if (!has_model) return OutputDirectory(std::move(place), Mode::kFill);
+  const std::string why = irreplaceable(place, *entries);
+  if (!why.empty()) return fail(Errc::kWrite, "{}: cannot replace the model in it: {}; name a new directory", escape(path), why);
   return OutputDirectory(std::move(place), Mode::kReplace);
 }
 
@@ -101,6 +111,9 @@ Result<void> OutputDirectory::commit(std::vector<OutputFile>& files, bool sync) 
 }
 
 Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) const {
+  for (const OutputFile& file : files) {
+    if (auto checked = check_replaceable(file.path()); !checked) return checked;
+  }
   for (OutputFile& file : files) {
     if (auto published = file.publish(); !published) return published;
   }
@@ -129,33 +142,23 @@ Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) c
   for (const fs::directory_entry& entry : *entries) {
     const std::string name = entry.path().filename().string();
     const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
-    if (is_new || is_weights_name(name) || is_directory(entry)) continue;
-    if (::link(entry.path().c_str(), (staging_ + "/" + name).c_str()) != 0) {
-      return fail_here(entry.path().string(), "cannot keep the file", errno);
-    }
+    if (is_new || is_model_name(name)) continue;
+    const std::string kept = staging_ + "/" + name;
+    if (::link(entry.path().c_str(), kept.c_str()) == 0) continue;
+    std::error_code error;  // some systems let nobody link a file of someone else
+    fs::copy(entry.path(), kept, fs::copy_options::copy_symlinks, error);
+    if (error) return fail_here(entry.path().string(), "cannot keep the file", error.value());
   }
   return {};
 }
 
+// What is at `staging_` afterwards, if anything, is the old directory, and goes when this object does.
 Result<void> OutputDirectory::swap_in() {
-  if (mode_ == Mode::kNew) {
-    if (::rename(staging_.c_str(), path_.c_str()) != 0) return fail_here(path_, "cannot give the directory its name", errno);
-    staging_.clear();
-    return {};
+  const unsigned flags = mode_ == Mode::kReplace ? RENAME_EXCHANGE : 0;
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), flags) != 0) {
+    return fail_here(path_, "cannot give the directory its name", errno);
   }
-  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-    return fail_here(path_, "cannot replace the directory, name a new one", errno);
-  }
-  // Folders have one name only, so they move now. `staging_` holds the old directory, which goes when this object does.
-  const auto entries = list(staging_);
-  for (const fs::directory_entry& entry : entries ? *entries : std::vector<fs::directory_entry>()) {
-    if (!is_directory(entry)) continue;
-    const std::string kept = path_ + "/" + entry.path().filename().string();
-    if (::rename(entry.path().c_str(), kept.c_str()) != 0) {
-      const std::string left = std::exchange(staging_, {});
-      return fail_here(kept, fmt::format("cannot keep the folder, it is now in {}", escape(left)), errno);
-    }
-  }
+  if (mode_ == Mode::kNew) staging_.clear();
   return {};
 }
 

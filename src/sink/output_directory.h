@@ -10,12 +10,14 @@
 
 namespace ballast {
 
-// Whether a file of a model directory holds weights, or says where they are: what a new set of weights takes the place of.
-bool is_weights_name(std::string_view name);
+// Whether a file of a model directory is what a reader would take for the model: an index, a shard, or weights under a usual
+// name.
+bool is_model_name(std::string_view name);
 
-// A model directory that is filled in one step, once all its files are whole. A directory that holds weights already is replaced
-// by one that has the new files, and of the old ones those that are not weights: whenever the process dies, the directory is the
-// old one or the new one. A directory without weights gets the files one by one, the first added first.
+// A model directory that is filled in one step, once all its files are whole. A directory that holds a model already is replaced
+// by one that has the new files, and of the old ones those that are not the model: whenever the process dies, the directory is
+// the old one or the new one. Folders cannot be in two directories at once, so a directory with folders is not replaced. One
+// without a model gets the files one by one, the first added first.
 class OutputDirectory {
  public:
   static Result<OutputDirectory> create(const std::string& path);

@@ -56,7 +56,7 @@ TEST(OutputDirectory, FillsOneThatHoldsNoWeights) {
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/config.json", "new"}, {"out/notes.txt", "n"}}));
 }
 
-TEST(OutputDirectory, ReplacesWeightsAndKeepsTheRest) {
+TEST(OutputDirectory, ReplacesAModelAndKeepsTheRest) {
   const test::TempDir dir;
   dir.write("out/model-00001-of-00002.safetensors", "1");
   dir.write("out/model-00002-of-00002.safetensors", "2");
@@ -64,15 +64,39 @@ TEST(OutputDirectory, ReplacesWeightsAndKeepsTheRest) {
   dir.write("out/weights.mlx", "m");
   dir.write("out/config.json", "old");
   dir.write("out/notes.txt", "n");
-  dir.write("out/sub/folder/file", "f");
+  dir.write("out/epoch1.safetensors", "e");
   fs::create_symlink("notes.txt", dir.path("out/link"));
   ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}, {"config.json", "new"}}));
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"},
                                     {"out/config.json", "new"},
                                     {"out/notes.txt", "n"},
-                                    {"out/link", "n"},
-                                    {"out/sub/folder/file", "f"}}));
+                                    {"out/epoch1.safetensors", "e"},
+                                    {"out/link", "n"}}));
   EXPECT_TRUE(fs::is_symlink(dir.path("out/link")));
+}
+
+TEST(OutputDirectory, OtherWeightsAreNotAModel) {
+  const test::TempDir dir;
+  dir.write("out/epoch1.safetensors", "e");
+  dir.write("out/sub/file", "f");
+  ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}}));
+  EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/epoch1.safetensors", "e"}, {"out/sub/file", "f"}}));
+}
+
+TEST(OutputDirectory, AModelWithFoldersIsNotReplaced) {
+  const test::TempDir dir;
+  dir.write("out/model.safetensors", "old");
+  dir.write("out/sub/file", "f");
+  EXPECT_TRUE(fails(OutputDirectory::create(dir.path("out")), Errc::kWrite,
+                    dir.path("out") + ": cannot replace the model in it: it holds a folder, 'sub'; name a new directory"));
+}
+
+TEST(OutputDirectory, FillingStopsBeforeTheFirstFileIfOneIsInTheWay) {
+  const test::TempDir dir;
+  dir.write("out/config.json/file", "f");
+  EXPECT_TRUE(fails(write(dir.path("out"), {{"model.safetensors", "w"}, {"config.json", "c"}}), Errc::kWrite,
+                    dir.path("out/config.json") + ": cannot write: it is a directory"));
+  EXPECT_EQ(tree(dir.path()), (Tree{{"out/config.json/file", "f"}}));
 }
 
 TEST(OutputDirectory, AFailureLeavesTheOldOne) {
@@ -89,6 +113,9 @@ TEST(OutputDirectory, SaysWhatIsInTheWay) {
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("file")), Errc::kWrite,
                     dir.path("file") + ": cannot write: it is there and is not a directory; "
                                        "one file's name ends in .safetensors or .mlx"));
+  fs::create_symlink("nowhere", dir.path("link"));
+  EXPECT_TRUE(fails(OutputDirectory::create(dir.path("link")), Errc::kWrite,
+                    dir.path("link") + ": cannot write: it is a link to nothing"));
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("none/out")), Errc::kWrite,
                     dir.path("none/out") + ": cannot write: No such file or directory"));
 }

@@ -30,15 +30,6 @@ std::string follow_links(const std::string& path) {
   return error ? path : real.string();
 }
 
-Result<void> check_replaceable(const std::string& path) {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return {};
-  if (S_ISDIR(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is a directory", escape(path));
-  if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is not a regular file", escape(path));
-  if (::access(path.c_str(), W_OK) != 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), message_of(errno));
-  return {};
-}
-
 struct Opened {
   int fd;
   std::string hidden;  // empty for a file without a name
@@ -55,6 +46,15 @@ Opened open_unnamed(const std::string& folder) {
 }
 
 }  // namespace
+
+Result<void> check_replaceable(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  if (S_ISDIR(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is a directory", escape(path));
+  if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is not a regular file", escape(path));
+  if (::access(path.c_str(), W_OK) != 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), message_of(errno));
+  return {};
+}
 
 std::string folder_of(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path();

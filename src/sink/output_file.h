@@ -57,6 +57,9 @@ class OutputFile {
   bool kept_ = false;   // when it is not published
 };
 
+// Refuses to take the place of what is not a regular file, or may not be written.
+Result<void> check_replaceable(const std::string& path);
+
 // Makes names that were given to files of `folder` last.
 Result<void> sync_folder(const std::string& folder);
 

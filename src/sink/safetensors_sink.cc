@@ -71,17 +71,17 @@ class SafetensorsSink final : public FileSink {
 
   Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
     if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
-    missing_ -= bytes.size();
     const auto [file, start] = places_[tensor];
     if (auto written = output_[file].write_at(start + offset, bytes); !written) return written;
+    missing_ -= bytes.size();
     return journal_ ? journal_->add(file, start + offset, start + offset + bytes.size()) : Result<void>();
   }
 
   std::optional<Place> place(std::size_t tensor) const override { return places_[tensor]; }
 
   Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) override {
-    missing_ -= length;
     if (auto copied = output_[to.file].copy_from(source, from, to.offset, length); !copied) return copied;
+    missing_ -= length;
     return journal_ ? journal_->add(to.file, to.offset, to.offset + length) : Result<void>();
   }
 

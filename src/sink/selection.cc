@@ -111,10 +111,14 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
                   stars, wanted);
     }
   }
+  if (options.dtype && !can_convert(DType::kF32, *options.dtype)) {
+    return fail(Errc::kUnsupported, "nothing can be converted to {}", name(*options.dtype));
+  }
   Patterns include("include", options.include);
   Patterns exclude("exclude", options.exclude);
   Patterns rules("dtype", patterns_of(options.dtype_rules));
   std::vector<bool> renamed(options.renames.size());
+  std::uint64_t meant = 0;
   std::uint64_t unconvertible = 0;
   Selection selection;
   for (const TensorInfo& tensor : model.tensors()) {
@@ -125,7 +129,10 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
 
     const auto dtype = target_dtype(tensor, rule ? std::optional(options.dtype_rules[*rule].dtype) : std::nullopt, options);
     if (!dtype) return fail_at(escape(model.path()), dtype.error());
-    if (!rule && options.dtype && same_kind(tensor.dtype, *options.dtype) && *dtype != *options.dtype) ++unconvertible;
+    if (options.dtype && same_kind(tensor.dtype, *options.dtype)) {
+      ++meant;
+      if (!rule && *dtype != *options.dtype) ++unconvertible;
+    }
     TensorSpec target{.name = std::string(tensor.name), .dtype = *dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}};
     for (std::size_t i = 0; i < options.renames.size(); ++i) {
       auto name = apply_rename(options.renames[i], tensor.name);
@@ -143,6 +150,10 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     if (renamed[i]) continue;
     return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(options.renames[i].from));
+  }
+  if (options.dtype && meant == 0 && !selection.targets.empty()) {
+    selection.warnings.push_back(
+        fmt::format("no tensor is of the kind of {}: name those to convert by a pattern", name(*options.dtype)));
   }
   if (unconvertible > 0) {
     selection.warnings.push_back(fmt::format("{} of F6 keep their dtype, as their packing is not agreed on",

@@ -65,6 +65,9 @@ TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
                     .dtype_rules = {{.pattern = "[fib]", .dtype = DType::kF64}, {.pattern = "i", .dtype = DType::kU8}},
                     .exclude = {"s"}}),
             "f:F64 i:U8 norm.h:BF16 b:F64 ");
+  EXPECT_EQ(select({.dtype = DType::kI8, .include = {"f"}}),
+            "f:F32 (no tensor is of the kind of I8: name those to convert by a pattern)");
+  EXPECT_EQ(select({.dtype = DType::kF6E2M3}), "nothing can be converted to F6_E2M3");
   EXPECT_EQ(select({.dtype_rules = {{.pattern = "s", .dtype = DType::kF32}}}),
             "m: tensor 's': F6_E2M3 cannot be converted to F32");
 }

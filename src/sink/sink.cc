@@ -7,6 +7,8 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "format/names.h"
+#include "format/safetensors/layout.h"
 #include "sink/file_sink.h"
 #include "sink/mlx_json_sink.h"
 #include "sink/safetensors_sink.h"
@@ -19,6 +21,23 @@ std::optional<Format> single_file_format(std::string_view path) {
   if (path.ends_with(".safetensors")) return Format::kSafetensors;
   if (path.ends_with(".mlx")) return Format::kMlxJson;
   return std::nullopt;
+}
+
+Result<void> check_tensors(std::span<const TensorSpec> tensors, const Metadata& metadata) {
+  if (auto checked = check_names(tensors, metadata); !checked) return checked;
+  for (const TensorSpec& tensor : tensors) {
+    if (auto bytes = safetensors::data_bytes(tensor); !bytes) return std::unexpected(bytes.error());
+  }
+  return {};
+}
+
+// What a name ends in that is not the name of a directory.
+std::string_view foreign_ending(std::string_view path) {
+  for (const std::string_view ending :
+       {".bin", ".ckpt", ".gguf", ".h5", ".json", ".npy", ".npz", ".onnx", ".parquet", ".pt", ".pth"}) {
+    if (path.ends_with(ending)) return ending;
+  }
+  return {};
 }
 
 }  // namespace
@@ -43,9 +62,14 @@ Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std:
     return fail(Errc::kInvalidArgument, "{}: the ending says {}, the format asked for is {}", escape(path), name(*ending),
                 name(format));
   }
+  if (const std::string_view foreign = foreign_ending(path); !foreign.empty()) {
+    return fail(Errc::kInvalidArgument, "{}: {} cannot be written; files end in .safetensors or .mlx, all else is a directory",
+                escape(path), foreign);
+  }
   if (options.max_shard_bytes != 0 && (ending || format != Format::kSafetensors)) {
     return fail(Errc::kInvalidArgument, "{}: shards need a directory of SafeTensors", escape(path));
   }
+  if (auto checked = check_tensors(tensors, options.metadata); !checked) return fail_at(escape(path), checked.error());
   if (!resume_key.empty() && format != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
   }

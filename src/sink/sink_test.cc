@@ -97,6 +97,14 @@ TEST(Sink, NoTensorsAreAModelToo) {
   EXPECT_EQ(content(dir.path("m.safetensors")), raw<std::uint64_t>({8}) + "{}      ");
 }
 
+TEST(Sink, NamesMayNotRepeatAcrossShards) {
+  const test::TempDir dir;
+  EXPECT_TRUE(
+      fails(create_sink(dir.path("out"), {{.name = "t", .shape = {9}}, {.name = "t", .shape = {9}}}, {.max_shard_bytes = 1}),
+            Errc::kWrite, dir.path("out") + ": two tensors are called 't'"));
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
 TEST(Sink, RefusesContradictions) {
   const test::TempDir dir;
   const std::string path = dir.path("m.safetensors");
@@ -105,7 +113,10 @@ TEST(Sink, RefusesContradictions) {
   EXPECT_TRUE(fails(create_sink(path, {}, {.max_shard_bytes = 5}), Errc::kInvalidArgument,
                     path + ": shards need a directory of SafeTensors"));
   EXPECT_TRUE(fails(create_sink(dir.path("w.mlx"), {{.name = "\xff", .shape = {1}}}), Errc::kWrite,
-                    "tensor '\\xff': the name is not UTF-8"));
+                    dir.path("w.mlx") + ": tensor '\\xff': the name is not UTF-8"));
+  EXPECT_TRUE(
+      fails(create_sink(dir.path("m.gguf"), {}), Errc::kInvalidArgument,
+            dir.path("m.gguf") + ": .gguf cannot be written; files end in .safetensors or .mlx, all else is a directory"));
 }
 
 }  // namespace
