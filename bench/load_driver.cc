@@ -81,8 +81,8 @@ int main(int count, char** arguments) {
   LoadOptions options;
   if (count > 1) options.path = paths.at(arguments[1]);
   if (count > 2) options.threads = static_cast<unsigned>(std::stoul(arguments[2]));
-  std::cout << "ready" << std::endl;
+  std::cout << "ready" << '\n' << std::flush;
   std::string path;
   std::getline(std::cin, path);
-  std::cout << load(path, options) << std::endl;
+  std::cout << load(path, options) << '\n' << std::flush;
 }
