@@ -6,37 +6,14 @@
 #include <fmt/ranges.h>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "format/mlx_json/dtypes.h"
 
 namespace ballast::mlx_json {
-namespace {
-
-// `text` is UTF-8, which passes as it is.
-void append_string(std::string_view text, std::string& out) {
-  out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += R"(\")"; break;
-      case '\\': out += R"(\\)"; break;
-      case '\n': out += R"(\n)"; break;
-      case '\r': out += R"(\r)"; break;
-      case '\t': out += R"(\t)"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
-        } else {
-          out += c;
-        }
-    }
-  }
-  out += '"';
-}
-
-}  // namespace
 
 Result<void> check_writable(DType dtype) {
   if (find_spelling(dtype) != nullptr) return {};
-  return fail(Errc::kWrite, "MLX JSON cannot hold {}; convert it, to F32 or BF16 for example", name(dtype));
+  return fail(Errc::kWrite, "MLX JSON cannot hold {}; convert it, to F32 or BF16 for example, or leave it out", name(dtype));
 }
 
 void append_document_begin(const Metadata& metadata, std::string& out) {
@@ -47,9 +24,9 @@ void append_document_begin(const Metadata& metadata, std::string& out) {
     for (const auto& [key, value] : metadata) {
       if (!first) out += ',';
       first = false;
-      append_string(key, out);
+      append_json_string(key, out);
       out += ':';
-      append_string(value, out);
+      append_json_string(value, out);
     }
     out += "},";
   }
@@ -60,7 +37,7 @@ void append_tensor_begin(std::string_view name, DType dtype, Shape shape, bool i
   const Spelling* const spelling = find_spelling(dtype);
   assert(spelling != nullptr);
   out += is_first ? "\n" : ",\n";
-  append_string(name, out);
+  append_json_string(name, out);
   fmt::format_to(std::back_inserter(out), R"(:{{"dtype":"{}","shape":[{}],"data":[)", spelling->name, fmt::join(shape, ","));
 }
 
