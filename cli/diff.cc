@@ -97,10 +97,14 @@ void print_changed(std::vector<TensorDifference> changed) {
   struct Row {
     std::string name, dtype, shape, values, largest;
   };
-  std::vector<Row> rows{{"changed", "dtype", "shape", "values differ", "max |a − b|"}};
+  std::vector<Row> rows{
+      {.name = "changed", .dtype = "dtype", .shape = "shape", .values = "values differ", .largest = "max |a − b|"}};
   for (const TensorDifference& tensor : shown) {
-    rows.push_back({label_text(tensor.name), pair(std::string(name(tensor.dtype_a)), std::string(name(tensor.dtype_b))),
-                    pair(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), values_text(tensor), largest_text(tensor)});
+    rows.push_back({.name = label_text(tensor.name),
+                    .dtype = pair(std::string(name(tensor.dtype_a)), std::string(name(tensor.dtype_b))),
+                    .shape = pair(shape_text(tensor.shape_a), shape_text(tensor.shape_b)),
+                    .values = values_text(tensor),
+                    .largest = largest_text(tensor)});
   }
   const auto columns = [&](std::string Row::* column) {
     std::size_t most = 0;

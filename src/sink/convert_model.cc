@@ -48,8 +48,12 @@ struct Damage {
 class Conversion {
  public:
   Conversion(const Model& model, const Selection& selection, FileSink& sink, const ConvertOptions& options)
-      : model_(model), selection_(selection), sink_(sink), options_(options), damage_(selection.targets.size()) {
-    threads_ = thread_count(options.sink.threads);
+      : model_(model),
+        selection_(selection),
+        sink_(sink),
+        options_(options),
+        threads_(thread_count(options.sink.threads)),
+        damage_(selection.targets.size()) {
     // A thread has a block of input and one of output; half of the limit is left for headers, names and text.
     constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
     constexpr std::uint64_t kLargest = std::uint64_t{4} << 20;

@@ -112,7 +112,8 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
 Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
   const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(kept), message_of(errno));
-  OutputFile file(std::move(path), folder_of(kept), fd, std::move(kept));
+  std::string folder = folder_of(kept);
+  OutputFile file(std::move(path), std::move(folder), fd, std::move(kept));
   file.kept_ = true;
   return file;
 }

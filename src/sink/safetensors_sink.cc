@@ -20,7 +20,8 @@ class SafetensorsSink final : public FileSink {
       : output_(std::move(output)), places_(tensors), sizes_(tensors), sync_(sync) {}
 
   ~SafetensorsSink() override {
-    if (journal_) (void)journal_->flush();  // what is lost here is done again
+    const auto flushed = journal_ ? journal_->flush() : Result<void>();
+    (void)flushed;  // what is lost here is done again
   }
 
   Result<void> keep_incomplete() {

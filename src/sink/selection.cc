@@ -66,6 +66,28 @@ Result<DType> target_dtype(const TensorInfo& tensor, std::optional<DType> named,
   return meant ? *options.dtype : tensor.dtype;
 }
 
+// Takes the first rename that matches, and notes that it did.
+void rename(TensorSpec& tensor, std::span<const Rename> renames, std::vector<bool>& used) {
+  for (std::size_t i = 0; i < renames.size(); ++i) {
+    auto name = apply_rename(renames[i], tensor.name);
+    if (!name) continue;
+    tensor.name = std::move(*name);
+    used[i] = true;
+    return;
+  }
+}
+
+Result<void> check_renames(std::span<const Rename> renames) {
+  for (const Rename& rename : renames) {
+    const auto stars = std::ranges::count(rename.from, '*');
+    if (const auto wanted = std::ranges::count(rename.to, '*'); wanted > stars) {
+      return fail(Errc::kInvalidArgument, "rename {} to {}: {} stars cannot stand for {}", quote(rename.from), quote(rename.to),
+                  stars, wanted);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<std::string> apply_rename(const Rename& rename, std::string_view name) {
@@ -104,13 +126,7 @@ std::optional<std::string> apply_rename(const Rename& rename, std::string_view n
 }
 
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options) {
-  for (const Rename& rename : options.renames) {
-    const auto stars = std::ranges::count(rename.from, '*');
-    if (const auto wanted = std::ranges::count(rename.to, '*'); wanted > stars) {
-      return fail(Errc::kInvalidArgument, "rename {} to {}: {} stars cannot stand for {}", quote(rename.from), quote(rename.to),
-                  stars, wanted);
-    }
-  }
+  if (auto checked = check_renames(options.renames); !checked) return std::unexpected(checked.error());
   if (options.dtype && !can_convert(DType::kF32, *options.dtype)) {
     return fail(Errc::kUnsupported, "nothing can be converted to {}", name(*options.dtype));
   }
@@ -134,13 +150,7 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
       if (!rule && *dtype != *options.dtype) ++unconvertible;
     }
     TensorSpec target{.name = std::string(tensor.name), .dtype = *dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}};
-    for (std::size_t i = 0; i < options.renames.size(); ++i) {
-      auto name = apply_rename(options.renames[i], tensor.name);
-      if (!name) continue;
-      target.name = std::move(*name);
-      renamed[i] = true;
-      break;
-    }
+    rename(target, options.renames, renamed);
     selection.sources.push_back(&tensor);
     selection.targets.push_back(std::move(target));
   }
