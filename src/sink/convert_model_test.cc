@@ -176,6 +176,13 @@ TEST_F(Converting, GoesOnWhereItBrokeOff) {
                     dir_.path("w.mlx") + ": only SafeTensors can be resumed"));
 }
 
+TEST_F(Converting, WhatIsInTheWayIsFoundBeforeTheWorkEvenWhenItCanBeResumed) {
+  fs::create_directory(dir_.path("folder.safetensors"));
+  EXPECT_TRUE(fails(convert("folder.safetensors", {.resume = true}), Errc::kWrite,
+                    dir_.path("folder.safetensors") + ": cannot write: it is a directory"));
+  EXPECT_FALSE(fs::exists(dir_.path("folder.safetensors.incomplete")));
+}
+
 TEST_F(Converting, AFileCutShortMeanwhileIsAnErrorOfTheInput) {
   const auto model = Model::open(dir_.path("in"));
   ASSERT_TRUE(model);

@@ -46,6 +46,9 @@ Result<void> Output::keep_incomplete() {
 }
 
 Result<std::size_t> Output::add_kept(std::string_view name) {
+  if (!directory_) {
+    if (auto checked = check_replaceable(path_); !checked) return std::unexpected(checked.error());
+  }
   auto file = directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
                                                    fmt::format("{}/{}", incomplete_, name))
                          : OutputFile::create_kept(path_, incomplete_);
