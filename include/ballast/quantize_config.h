@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+
+namespace ballast {
+
+enum class QuantizeMethod { kRtn, kSearch, kHqq };
+enum class QuantizeFormat { kParquet, kMlx };
+enum class Profile { kEdge, kLocal, kCloud };
+enum class Recipe { kUniform, kMixed2And6, kMixed3And4, kMixed3And6, kMixed4And6 };
+
+std::string_view name(QuantizeMethod method);  // rtn, search, hqq
+std::string_view name(QuantizeFormat format);  // parquet, mlx
+std::string_view name(Profile profile);        // edge, local, cloud
+std::string_view name(Recipe recipe);          // uniform, mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6
+
+// How a model is to be quantized. Starts as the profile `local`.
+struct QuantizeConfig {
+  Profile deployment_profile = Profile::kLocal;
+  unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
+  unsigned group_size = 128;  // 32, 64, 128, or 256, which MLX does not have
+  QuantizeMethod method = QuantizeMethod::kSearch;
+  QuantizeFormat format = QuantizeFormat::kParquet;
+  Recipe recipe = Recipe::kUniform;
+  std::optional<Modality> modality;  // by default what the model says
+  double min_accuracy = 0.85;        // the cosine below which a layer gets more bits, or fail_fast gives up
+  bool fail_fast = false;
+  bool skip_sensitive_layers = false;
+  std::vector<std::string> sensitive_layer_names;     // kept as they are, as globs
+  std::vector<std::string> sensitive_layer_patterns;  // the same, as regular expressions that match a part of the name
+  std::map<std::string, unsigned> layer_bit_widths;   // by name or glob; 16 keeps the layer as it is
+  unsigned num_threads = 0;                           // 0: one per core
+  unsigned max_memory_limit_mb = 384;                 // in MiB
+
+  // These need statistics of the model's activations.
+  unsigned num_time_groups = 10;
+  bool enable_time_aware = false;
+  bool enable_spatial = true;
+  unsigned calibration_samples = 128;
+  std::optional<double> target_model_size_mb;
+};
+
+// The value of one field: a word or number, a list, or pairs.
+using ConfigValue = std::variant<std::string, std::vector<std::string>, std::map<std::string, std::string>>;
+// Some of a config's fields, from a file, the environment or the command line, each known to exist.
+using ConfigFields = std::map<std::string, ConfigValue, std::less<>>;
+
+// Reads YAML whose keys are the fields of QuantizeConfig. An unknown or repeated key is an error.
+Result<ConfigFields> parse_config_fields(std::string_view yaml);
+
+// BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS.
+Result<ConfigFields> config_fields_from_environment();
+
+// The profile that the last of `sources` to name one names, changed by all of them in turn: the last one wins. Every field is
+// checked.
+Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> sources);
+
+QuantizeConfig profile_config(Profile profile);
+
+// What makes no sense is kInvalidArgument, with the field's name and value.
+Result<void> validate(const QuantizeConfig& config);
+
+// All fields, as parse_config_fields() reads them.
+std::string to_yaml(const QuantizeConfig& config);
+
+}  // namespace ballast

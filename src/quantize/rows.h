@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <ballast/dtype.h>
+#include <ballast/quantize_config.h>
+
+namespace ballast {
+
+// What the parameters of a group mean, and how precisely they are stored.
+enum class Affine : std::uint8_t {
+  kScaleBias,  // MLX: q * scale + offset, both stored in the dtype of the weights
+  kScaleZero,  // Parquet: (q - offset) * scale, both stored as BF16 values
+};
+
+// How the rows of a matrix are cut into groups and coded. Columns beyond the last whole group make a shorter one.
+struct RowFormat {
+  std::uint64_t columns = 0;
+  unsigned bits = 4;  // 2, 3, 4, 5, 6 or 8
+  unsigned group_size = 64;
+  Affine affine = Affine::kScaleBias;
+  DType parameters = DType::kBF16;  // what scales and offsets are rounded to: F32, F16 or BF16
+
+  std::uint64_t groups() const { return (columns + group_size - 1) / group_size; }
+  // Every row is a stream of codes, the lowest bits first, that begins at a byte.
+  std::uint64_t packed_bytes() const { return (columns * bits + 7) / 8; }
+};
+
+// Some rows of a matrix, coded. Scales and offsets are rounded to what is stored.
+struct CodedRows {
+  std::byte* packed;  // packed_bytes() a row
+  float* scales;      // groups() a row
+  float* offsets;
+};
+
+// Quantizes rows of finite numbers. `importance` has a weight >= 0 for every column, or is empty for all alike; RTN does not
+// look at it. The result does not depend on the processor.
+void quantize_rows(QuantizeMethod method, const RowFormat& format, std::span<const float> rows, std::span<const float> importance,
+                   CodedRows out);
+
+// The numbers that the codes stand for, in F32: one multiplication and one addition each, rounded apart.
+void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed, std::span<const float> scales,
+                     std::span<const float> offsets, std::span<float> out);
+
+}  // namespace ballast
