@@ -18,10 +18,13 @@
 #include <ballast/convert.h>
 
 #include "convert/reference.h"
+#include "tests/support/instruction_sets.h"
 
 namespace ballast {
 namespace {
 
+using test::instruction_sets;
+using test::OnlyInstructionSet;
 using Bytes = std::vector<std::byte>;
 
 std::vector<DType> convertible_dtypes() {
@@ -32,22 +35,6 @@ std::vector<DType> convertible_dtypes() {
   }
   return dtypes;
 }
-
-std::vector<std::int64_t> instruction_sets() {
-  std::vector<std::int64_t> targets{HWY_EMU128};  // the fallback; the processor needs nothing for it
-  for (std::int64_t rest = hwy::SupportedTargets() & (HWY_EMU128 - 1); rest != 0; rest &= rest - 1)
-    targets.push_back(rest & -rest);
-  return targets;
-}
-
-// Makes Highway choose one instruction set while it lives.
-class OnlyInstructionSet {
- public:
-  explicit OnlyInstructionSet(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  OnlyInstructionSet(const OnlyInstructionSet&) = delete;
-  OnlyInstructionSet& operator=(const OnlyInstructionSet&) = delete;
-  ~OnlyInstructionSet() { hwy::SetSupportedTargetsForTest(0); }
-};
 
 template <class T>
 void append(Bytes& bytes, T value) {

@@ -7,6 +7,8 @@
 #include <ballast/dtype.h>
 #include <ballast/quantize_config.h>
 
+#include "quantize/quality.h"
+
 namespace ballast {
 
 // What the parameters of a group mean, and how precisely they are stored.
@@ -30,18 +32,23 @@ struct RowFormat {
 
 // Some rows of a matrix, coded. Scales and offsets are rounded to what is stored.
 struct CodedRows {
-  std::byte* packed;  // packed_bytes() a row
-  float* scales;      // groups() a row
-  float* offsets;
+  std::span<std::byte> packed;  // packed_bytes() a row
+  std::span<float> scales;      // groups() a row
+  std::span<float> offsets;
 };
 
-// Quantizes rows of finite numbers. `importance` has a weight >= 0 for every column, or is empty for all alike; RTN does not
-// look at it. The result does not depend on the processor.
-void quantize_rows(QuantizeMethod method, const RowFormat& format, std::span<const float> rows, std::span<const float> importance,
-                   CodedRows out);
+// Quantizes whole rows, given as their bytes. `importance` has a weight >= 0 for every column, or is empty for all alike; RTN
+// does not look at it. Values that are no numbers give codes that mean nothing, and figures that tell. The result does not depend
+// on the processor.
+QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
+                          std::span<const float> importance, const CodedRows& out);
 
 // The numbers that the codes stand for, in F32: one multiplication and one addition each, rounded apart.
 void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed, std::span<const float> scales,
                      std::span<const float> offsets, std::span<float> out);
+
+// How far the codes are from the rows they stand for: the same figures, to the bit, that quantize_rows() gave.
+QualitySums compare_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, std::span<const std::byte> packed,
+                         std::span<const float> scales, std::span<const float> offsets);
 
 }  // namespace ballast

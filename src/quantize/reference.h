@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "quantize/rows.h"
+
+namespace ballast {
+
+// What the schemes must give, to the bit: one value at a time, in plain C++. Tests compare every instruction set with it.
+struct ReferenceGroup {
+  float scale;
+  float offset;
+};
+
+// `importance` is empty, or has one weight for each value of the group.
+ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
+                                     std::span<const float> importance, std::span<std::uint8_t> codes);
+
+}  // namespace ballast

@@ -1,0 +1,180 @@
+#include "quantize/rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <ballast/convert.h>
+
+#include "convert/kernels.h"
+#include "quantize/groups.h"
+#include "quantize/packing.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kChunk =
+    2048;  // values at a time, whole groups of every size; all that is made of them stays in the first cache
+constexpr std::size_t kLargestGroup = 256;
+
+// Values that lie side by side: some groups of a row, the rest of one that fills no group, or several rows of whole groups.
+struct Chunk {
+  std::uint64_t row;
+  std::uint64_t column;
+  std::size_t count;
+};
+
+// Calls work(chunk) for all of `rows` rows. How they are cut depends on the format alone, so that sums of floats do too.
+template <class Work>
+void for_each_chunk(const RowFormat& format, std::uint64_t rows, Work&& work) {
+  const std::uint64_t whole = format.columns - format.columns % format.group_size;
+  const std::uint64_t rows_at_once = whole == format.columns ? std::max<std::uint64_t>(kChunk / format.columns, 1) : 1;
+  for (std::uint64_t row = 0; row < rows; row += rows_at_once) {
+    if (rows_at_once > 1) {
+      work(Chunk{.row = row, .column = 0, .count = std::min(rows_at_once, rows - row) * format.columns});
+      continue;
+    }
+    for (std::uint64_t column = 0; column < whole; column += kChunk) {
+      work(Chunk{.row = row, .column = column, .count = std::min<std::uint64_t>(kChunk, whole - column)});
+    }
+    if (whole < format.columns) work(Chunk{.row = row, .column = whole, .count = format.columns - whole});
+  }
+}
+
+// What a chunk is worked on with. A group that is not whole is filled up with its first value, which changes neither its range
+// nor, with no importance, any sum.
+struct Buffers {
+  alignas(64) std::array<float, kChunk> values;
+  alignas(64) std::array<float, kChunk> importance;
+  alignas(64) std::array<std::uint8_t, kChunk> codes;
+};
+
+void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
+  const std::span bytes = std::as_writable_bytes(out.first(count));
+  if (dtype == DType::kF16 || dtype == DType::kBF16) return to_f32(dtype, in, count, bytes.data(), Stores::kOrdinary);
+  const auto converted = convert_values(dtype, {in, count * bits(dtype) / 8}, DType::kF32, bytes);
+  assert(converted);
+}
+
+std::size_t groups_of(const RowFormat& format, std::size_t count) { return (count + format.group_size - 1) / format.group_size; }
+
+// Where a chunk's parts lie among those of all rows.
+struct Places {
+  std::uint64_t value;
+  std::uint64_t packed;
+  std::uint64_t group;
+
+  Places(const RowFormat& format, const Chunk& chunk)
+      : value(chunk.row * format.columns + chunk.column),
+        packed(chunk.row * format.packed_bytes() + chunk.column * format.bits / 8),
+        group(chunk.row * format.groups() + chunk.column / format.group_size) {}
+};
+
+std::uint64_t row_count(const RowFormat& format, DType dtype, std::span<const std::byte> rows) {
+  return rows.size() * 8 / bits(dtype) / format.columns;
+}
+
+CodedGroups unpack_chunk(const RowFormat& format, const Chunk& chunk, std::span<const std::byte> packed,
+                         std::span<const float> scales, std::span<const float> offsets, Buffers& buffers) {
+  const Places at(format, chunk);
+  unpack_codes(format.bits, packed.data() + at.packed, std::span(buffers.codes).first(chunk.count));
+  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
+  std::fill(buffers.codes.begin() + chunk.count, buffers.codes.begin() + filled, std::uint8_t{0});
+  return {format, groups_of(format, chunk.count), buffers.codes.data(), scales.data() + at.group, offsets.data() + at.group};
+}
+
+// The values as floats, in place if they are and fill whole groups.
+const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, Buffers& buffers) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0;
+  if (dtype == DType::kF32 && aligned && chunk.count % format.group_size == 0) return reinterpret_cast<const float*>(bytes);
+  load_values(dtype, bytes, chunk.count, buffers.values);
+  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
+  std::fill(buffers.values.begin() + chunk.count, buffers.values.begin() + filled, buffers.values.front());
+  return buffers.values.data();
+}
+
+// One weight for each value of the chunk, or null.
+const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk, Buffers& buffers) {
+  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
+  if (importance.empty() && filled == chunk.count) return nullptr;
+  for (std::size_t i = 0; i < chunk.count; ++i) {
+    buffers.importance[i] = importance.empty() ? 1.0F : importance[(chunk.column + i) % format.columns];
+  }
+  std::fill(buffers.importance.begin() + chunk.count, buffers.importance.begin() + filled, 0.0F);
+  return buffers.importance.data();
+}
+
+// A rest that fills no group is compared value by value, since what fills it up is not there.
+QualitySums compare_rest(const CodedGroups& coded, const float* values, std::size_t count) {
+  std::array<float, kLargestGroup> decoded{};
+  decode_groups(coded, decoded.data());
+  QualitySums sums{.count = count};
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = values[i];
+    const double gap = static_cast<double>(decoded[i]) - value;
+    sums.weights += value * value;
+    sums.cross += value * gap;
+    sums.error += gap * gap;
+    sums.max_error = std::max(sums.max_error, std::abs(gap));
+  }
+  return sums;
+}
+
+QualitySums compare_chunk(const CodedGroups& coded, const float* values, std::size_t count) {
+  return count % coded.format.group_size == 0 ? compare_groups(coded, values) : compare_rest(coded, values, count);
+}
+
+}  // namespace
+
+QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
+                          std::span<const float> importance, const CodedRows& out) {
+  Buffers buffers;
+  QualitySums sums;
+  for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
+    const Places at(format, chunk);
+    const GroupRun run{.format = format,
+                       .groups = groups_of(format, chunk.count),
+                       .values = values_of(format, dtype, rows.data() + at.value * bits(dtype) / 8, chunk, buffers),
+                       .importance = importance_of(format, importance, chunk, buffers),
+                       .codes = buffers.codes.data(),
+                       .scales = out.scales.data() + at.group,
+                       .offsets = out.offsets.data() + at.group};
+    switch (method) {
+      case QuantizeMethod::kRtn: rtn_groups(run); break;
+      case QuantizeMethod::kSearch: search_groups(run); break;
+      case QuantizeMethod::kHqq: hqq_groups(run); break;
+    }
+    pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);
+    sums.add(compare_chunk({format, run.groups, run.codes, run.scales, run.offsets}, run.values, chunk.count));
+  });
+  return sums;
+}
+
+void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed, std::span<const float> scales,
+                     std::span<const float> offsets, std::span<float> out) {
+  Buffers buffers;
+  for_each_chunk(format, out.size() / format.columns, [&](const Chunk& chunk) {
+    const Places at(format, chunk);
+    const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
+    decode_groups(coded, buffers.values.data());
+    std::copy_n(buffers.values.begin(), chunk.count, out.begin() + static_cast<std::ptrdiff_t>(at.value));
+  });
+}
+
+QualitySums compare_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, std::span<const std::byte> packed,
+                         std::span<const float> scales, std::span<const float> offsets) {
+  Buffers buffers;
+  QualitySums sums;
+  for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
+    const Places at(format, chunk);
+    const float* const values = values_of(format, dtype, rows.data() + at.value * bits(dtype) / 8, chunk, buffers);
+    sums.add(compare_chunk(unpack_chunk(format, chunk, packed, scales, offsets, buffers), values, chunk.count));
+  });
+  return sums;
+}
+
+}  // namespace ballast

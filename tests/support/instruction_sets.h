@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <hwy/targets.h>
+
+namespace ballast::test {
+
+// All that this machine has, and the fallback, for which the processor needs nothing.
+inline std::vector<std::int64_t> instruction_sets() {
+  std::vector<std::int64_t> targets{HWY_EMU128};
+  for (std::int64_t rest = hwy::SupportedTargets() & (HWY_EMU128 - 1); rest != 0; rest &= rest - 1)
+    targets.push_back(rest & -rest);
+  return targets;
+}
+
+// Makes Highway choose one instruction set while it lives.
+class OnlyInstructionSet {
+ public:
+  explicit OnlyInstructionSet(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+  OnlyInstructionSet(const OnlyInstructionSet&) = delete;
+  OnlyInstructionSet& operator=(const OnlyInstructionSet&) = delete;
+  ~OnlyInstructionSet() { hwy::SetSupportedTargetsForTest(0); }
+};
+
+}  // namespace ballast::test
