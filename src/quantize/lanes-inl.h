@@ -105,12 +105,6 @@ HWY_INLINE Wide load_codes_wide(const std::uint8_t* codes) {
   return out;
 }
 
-// Numbers from 0 to 255, to the nearest code.
-HWY_INLINE void store_codes_wide(const Wide& values, std::uint8_t* codes) {
-  const hn::Rebind<std::uint8_t, Lanes32> d8;
-  for (std::size_t i = 0; i < kParts; ++i) hn::StoreU(hn::DemoteTo(d8, hn::NearestInt(values.part[i])), d8, codes + i * kPart);
-}
-
 // The finite numbers; NaN and infinities are not.
 HWY_INLINE WideMask is_finite(const Wide& a) {
   WideMask out;
@@ -195,6 +189,24 @@ HWY_INLINE Parameters zero_parameters(const Wide& low, const Wide& high, float s
   return {.scale = choose(constant, snapped(low, DType::kBF16), scale), .offset = choose(constant, all(0), zero)};
 }
 
+// Codes are stored 32 at a time at most, since that is the smallest group.
+using CodeLanes = hn::CappedTag<float, 8>;
+using CodeVector = hn::VFromD<CodeLanes>;
+constexpr std::size_t kCodesAtOnce = 4 * HWY_MIN(HWY_LANES(float), 8);
+
+// Adding this to a number from 0 to 2^22 leaves the nearest integer in its lowest bits.
+constexpr float kIntegerShift = 12582912.0F;
+
+// Stores the integers that were shifted so, at most `steps`. None may be below 0 or past 2^16.
+HWY_INLINE void store_codes_up_to(float steps, const CodeVector (&shifted)[4], std::uint8_t* out) {
+  const hn::Repartition<std::uint16_t, CodeLanes> d16;
+  const hn::Repartition<std::uint8_t, CodeLanes> d8;
+  const auto most = hn::Set(d16, static_cast<std::uint16_t>(steps));
+  const auto low = hn::Min(hn::ConcatEven(d16, hn::BitCast(d16, shifted[1]), hn::BitCast(d16, shifted[0])), most);
+  const auto high = hn::Min(hn::ConcatEven(d16, hn::BitCast(d16, shifted[3]), hn::BitCast(d16, shifted[2])), most);
+  hn::StoreU(hn::ConcatEven(d8, hn::BitCast(d8, high), hn::BitCast(d8, low)), d8, out);
+}
+
 // A group's codes are those nearest to w * inverse + shift.
 struct Coder {
   float inverse;
@@ -203,11 +215,16 @@ struct Coder {
 };
 
 HWY_INLINE void store_group_codes(const float* values, std::size_t count, const Coder& coder, std::uint8_t* codes) {
-  const Wide inverse = all(coder.inverse);
-  const Wide shift = all(coder.shift);
-  const Wide steps = all(coder.steps);
-  for (std::size_t i = 0; i < count; i += kWide) {
-    store_codes_wide(smaller(larger(load_wide(values + i) * inverse + shift, all(0)), steps), codes + i);
+  const CodeLanes d;
+  CodeVector shifted[4];  // NOLINT(modernize-avoid-c-arrays)
+  for (std::size_t i = 0; i < count; i += kCodesAtOnce) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      const auto value = hn::LoadU(d, values + i + j * (kCodesAtOnce / 4));
+      const auto code = hn::Add(hn::Mul(value, hn::Set(d, coder.inverse)), hn::Set(d, coder.shift));
+      const auto clamped = hn::Min(hn::Max(code, hn::Zero(d)), hn::Set(d, coder.steps));
+      shifted[j] = hn::Add(clamped, hn::Set(d, kIntegerShift));
+    }
+    store_codes_up_to(coder.steps, shifted, codes + i);
   }
 }
 

@@ -1,11 +1,23 @@
+// Compiled once for each instruction set.
+
 #include "quantize/packing.h"
 
+#include <array>
 #include <bit>
 #include <cassert>
 #include <cstring>
 
-namespace ballast {
+#define HWY_BROKEN_EMU128 0  // see convert/kernels.cc  NOLINT(cppcoreguidelines-macro-usage)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quantize/packing.cc"  // NOLINT(cppcoreguidelines-macro-usage)
+#include <hwy/foreach_target.h>                   // first
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::HWY_NAMESPACE {
 namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(std::endian::native == std::endian::little, "the first code is the lowest byte of a word");
 
@@ -34,10 +46,54 @@ std::uint64_t expand(std::uint64_t word) {
   return (word & kOne) | (word >> kBits & kOne) << 8;
 }
 
+using Words = hn::CappedTag<std::uint64_t, 8>;
+using WordVector = hn::VFromD<Words>;
+
+template <unsigned kBits>
+HWY_INLINE WordVector compress_words(Words d, WordVector words) {
+  const auto set = [d](std::uint64_t mask) HWY_ATTR { return hn::Set(d, mask); };
+  words = hn::Or(hn::And(words, set(kBytes)), hn::ShiftLeft<kBits>(hn::And(hn::ShiftRight<8>(words), set(kBytes))));
+  words = hn::Or(hn::And(words, set(kPairs)), hn::ShiftLeft<2 * kBits>(hn::And(hn::ShiftRight<16>(words), set(kPairs))));
+  return hn::Or(hn::And(words, set(kFours)), hn::ShiftLeft<4 * kBits>(hn::ShiftRight<32>(words)));
+}
+
+// The lower half of every word, in order.
+template <unsigned kBits>
+HWY_INLINE void store_halves(WordVector low, WordVector high, std::byte* out) {
+  const hn::Repartition<std::uint32_t, Words> d32;
+  const auto halves = hn::ConcatEven(d32, hn::BitCast(d32, high), hn::BitCast(d32, low));
+  const hn::Repartition<std::uint8_t, Words> d8;
+  hn::StoreU(hn::BitCast(d8, halves), d8, reinterpret_cast<std::uint8_t*>(out));
+}
+
+// As many words as fill vectors; returns their number.
+template <unsigned kBits>
+std::size_t pack_words(const std::uint8_t* codes, std::size_t words, std::byte* out) {
+  const Words d;
+  const hn::Repartition<std::uint8_t, Words> d8;
+  constexpr std::size_t kAtOnce = 2 * HWY_MIN(HWY_LANES(std::uint64_t), 8);
+  const auto load = [&](std::size_t word)
+                        HWY_ATTR { return compress_words<kBits>(d, hn::BitCast(d, hn::LoadU(d8, codes + word * kCodes))); };
+  std::size_t done = 0;
+  for (; done + kAtOnce <= words; done += kAtOnce) {
+    const auto low = load(done);
+    const auto high = load(done + kAtOnce / 2);
+    if constexpr (kBits == 4) {
+      store_halves<kBits>(low, high, out + done * kBits);
+    } else {
+      alignas(64) std::array<std::uint64_t, kAtOnce> compressed;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+      hn::Store(low, d, compressed.data());
+      hn::Store(high, d, compressed.data() + kAtOnce / 2);
+      for (std::size_t i = 0; i < kAtOnce; ++i) std::memcpy(out + (done + i) * kBits, &compressed[i], kBits);
+    }
+  }
+  return done;
+}
+
 template <unsigned kBits>
 void pack(std::span<const std::uint8_t> codes, std::byte* out) {
   const std::size_t words = codes.size() / kCodes;
-  for (std::size_t i = 0; i < words; ++i) {
+  for (std::size_t i = pack_words<kBits>(codes.data(), words, out); i < words; ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, codes.data() + i * kCodes, kCodes);
     word = compress<kBits>(word);
@@ -68,8 +124,6 @@ void unpack(const std::byte* packed, std::span<std::uint8_t> codes) {
   }
 }
 
-}  // namespace
-
 void pack_codes(unsigned bits, std::span<const std::uint8_t> codes, std::byte* out) {
   switch (bits) {
     case 2: return pack<2>(codes, out);
@@ -98,4 +152,19 @@ void unpack_codes(unsigned bits, const std::byte* packed, std::span<std::uint8_t
   }
 }
 
+}  // namespace
+}  // namespace ballast::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+HWY_EXPORT(pack_codes);
+HWY_EXPORT(unpack_codes);
+void pack_codes(unsigned bits, std::span<const std::uint8_t> codes, std::byte* out) {
+  HWY_DYNAMIC_DISPATCH(pack_codes)(bits, codes, out);
+}
+void unpack_codes(unsigned bits, const std::byte* packed, std::span<std::uint8_t> codes) {
+  HWY_DYNAMIC_DISPATCH(unpack_codes)(bits, packed, codes);
+}
 }  // namespace ballast
+#endif

@@ -3,6 +3,7 @@
 #include "quantize/groups.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #define HWY_BROKEN_EMU128 0  // see convert/kernels.cc  NOLINT(cppcoreguidelines-macro-usage)
@@ -17,19 +18,33 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 namespace {
 
-// The codes nearest to (w - bias) / scale, by true division. Multiplying by 1 / scale gives the same code unless the quotient is
-// next to the middle between two, so only then is there a division. A reciprocal and a product are each off by half a unit in the
-// last place of a number below 256: far less than the margin.
-HWY_INLINE void store_divided_codes(const float* values, std::size_t count, float scale, float bias, float steps,
-                                    std::uint8_t* codes) {
-  const Wide inverse = all(1.0F / scale);
-  const Wide near_middle = all(0.499F);
-  for (std::size_t i = 0; i < count; i += kWide) {
-    const Wide distance = load_wide(values + i) - all(bias);
-    Wide quotient = smaller(larger(distance * inverse, all(-1)), all(steps + 1));
-    if (!all_true(magnitude(quotient - rounded(quotient)) < near_middle)) quotient = distance / all(scale);
-    store_codes_wide(smaller(larger(quotient, all(0)), all(steps)), codes + i);
+// The codes nearest to (w - bias) / scale, by true division. Multiplying by 1 / scale gives the same unless the quotient is next
+// to the middle between two codes, so only groups that have such a one are divided. Reciprocal, product and quotient are each off
+// by half a unit in the last place of a number below 256: together less than the margin.
+template <bool kDivides>
+HWY_INLINE bool try_codes(const float* values, std::size_t count, float scale, float bias, float steps, std::uint8_t* codes) {
+  const CodeLanes d;
+  const hn::RebindToSigned<CodeLanes> di;
+  const auto inverse = hn::Set(d, 1.0F / scale);
+  const auto shift = hn::Set(d, kIntegerShift);
+  auto off = hn::Zero(di);  // floats without a sign are in the order of their bits
+  CodeVector shifted[4];    // NOLINT(modernize-avoid-c-arrays)
+  for (std::size_t i = 0; i < count; i += kCodesAtOnce) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      const auto distance = hn::Sub(hn::LoadU(d, values + i + j * (kCodesAtOnce / 4)), hn::Set(d, bias));
+      const auto quotient = kDivides ? hn::Div(distance, hn::Set(d, scale)) : hn::Mul(distance, inverse);
+      shifted[j] = hn::Add(quotient, shift);
+      if (!kDivides) off = hn::Max(off, hn::BitCast(di, hn::Abs(hn::Sub(quotient, hn::Sub(shifted[j], shift)))));
+    }
+    store_codes_up_to(steps, shifted, codes + i);
   }
+  return hn::AllTrue(d, hn::Lt(hn::BitCast(d, off), hn::Set(d, 0.4999F)));
+}
+
+void store_divided_codes(const float* values, std::size_t count, float scale, float bias, float steps, std::uint8_t* codes) {
+  const bool has_inverse = std::abs(scale) >= std::numeric_limits<float>::min();
+  if (has_inverse && try_codes<false>(values, count, scale, bias, steps, codes)) return;
+  try_codes<true>(values, count, scale, bias, steps, codes);
 }
 
 void rtn_groups(const GroupRun& run) {
