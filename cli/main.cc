@@ -98,6 +98,7 @@ Exit exit_code(const Error& error) {
     case Errc::kInvalidArgument: return kUsage;
     case Errc::kCancelled: return kInterrupted;
     case Errc::kWrite: return kBadOutput;
+    case Errc::kBelowMinimum: return kFoundFalse;
     case Errc::kIo:
     case Errc::kCorrupt:
     case Errc::kUnsupported:

@@ -14,6 +14,7 @@ enum class Errc {
   kUnsupported,      // well formed, but nothing here can do what was asked of it
   kNotFound,         // no such file or tensor
   kInvalidArgument,  // the caller's mistake
+  kBelowMinimum,     // done, and found worse than the caller would have it
   kCancelled,        // a progress callback said stop
 };
 

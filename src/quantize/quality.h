@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <ballast/quality.h>
+
 namespace ballast {
 
 // What the quality of quantized weights w + e is computed from.
@@ -13,13 +15,6 @@ struct QualitySums {
   double max_error = 0;
 
   void add(const QualitySums& other);
-};
-
-struct Quality {
-  double cosine_similarity = 1;
-  double relative_rmse = 0;  // sqrt(sum e² / sum w²)
-  double sqnr_db = 0;        // 10 log10(sum w² / sum e²), infinite without an error
-  double max_error = 0;
 };
 
 Quality quality_of(const QualitySums& sums);

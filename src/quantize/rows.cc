@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::size_t kChunk =
     2048;  // values at a time, whole groups of every size; all that is made of them stays in the first cache
-constexpr std::size_t kLargestGroup = 256;
 
 // Values that lie side by side: some groups of a row, the rest of one that fills no group, or several rows of whole groups.
 struct Chunk {
@@ -108,13 +107,13 @@ const float* importance_of(const RowFormat& format, std::span<const float> impor
   return buffers.importance.data();
 }
 
-// A rest that fills no group is compared value by value, since what fills it up is not there.
-QualitySums compare_rest(const CodedGroups& coded, const float* values, std::size_t count) {
-  std::array<float, kLargestGroup> decoded{};
+// Value by value, for a rest that fills no group, since what fills it up is not there, and for squares that no float holds.
+QualitySums compare_one_by_one(const CodedGroups& coded, const float* values, std::size_t count) {
+  std::array<float, kChunk> decoded;
   decode_groups(coded, decoded.data());
   QualitySums sums{.count = count};
   for (std::size_t i = 0; i < count; ++i) {
-    const double value = values[i];
+    const double value = static_cast<double>(values[i]);
     const double gap = static_cast<double>(decoded[i]) - value;
     sums.weights += value * value;
     sums.cross += value * gap;
@@ -125,7 +124,11 @@ QualitySums compare_rest(const CodedGroups& coded, const float* values, std::siz
 }
 
 QualitySums compare_chunk(const CodedGroups& coded, const float* values, std::size_t count) {
-  return count % coded.format.group_size == 0 ? compare_groups(coded, values) : compare_rest(coded, values, count);
+  if (count % coded.format.group_size == 0) {
+    const QualitySums sums = compare_groups(coded, values);
+    if (std::isfinite(sums.weights) && std::isfinite(sums.error)) return sums;
+  }
+  return compare_one_by_one(coded, values, count);
 }
 
 }  // namespace

@@ -265,7 +265,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   }
   const auto key = options.resume ? resume_key(model, *selection, options.sink) : Result<std::string>();
   if (!key) return std::unexpected(key.error());
-  const auto sink = create_file_sink(path, selection->targets, options.sink, companions, *key);
+  const auto sink = create_file_sink(path, selection->targets, options.sink, {.companions = companions, .resume_key = *key});
   if (!sink) return std::unexpected(sink.error());
   Conversion conversion(model, *selection, **sink, options);
   if (auto done = conversion.run(); !done) return std::unexpected(done.error());

@@ -32,7 +32,9 @@ class FileSink : public Sink {
   // Moves bytes of `source` to a place, which may span tensors that lie side by side.
   virtual Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) = 0;
 
-  // Whether a run before this one has put these bytes in their place already; they then count as written.
+  // Whether a run before this one has put these bytes in their place already.
+  virtual bool has(Place to, std::uint64_t length) const = 0;
+  // The same; if it has, they count as written.
   virtual bool skip(Place to, std::uint64_t length) = 0;
 
   // The files of weights, in order. Sizes are final after commit().
@@ -42,10 +44,15 @@ class FileSink : public Sink {
 // Refuses a piece that a tensor has no room for.
 Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tensor, std::uint64_t offset, std::uint64_t bytes);
 
-// `companions` go into a directory; a single file has none. With a key, what was written when the work breaks off is kept, and a
-// later sink with the same key goes on from there.
+// What else there is to a sink, besides what users may ask for.
+struct SinkExtras {
+  std::span<const Companion> companions = {};  // go into a directory; a single file has none
+  std::string resume_key = {};      // with one, what was written when the work breaks off is kept, and a later sink with the same key
+                                    // goes on from there
+  std::string index_metadata = {};  // members for the index beside total_size, as JSON; with some, there is always an index
+};
+
 Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
-                                                   const SinkOptions& options, std::span<const Companion> companions,
-                                                   const std::string& resume_key = {});
+                                                   const SinkOptions& options, const SinkExtras& extras = {});
 
 }  // namespace ballast

@@ -45,6 +45,7 @@ class MlxJsonSink final : public FileSink {
   Result<void> copy(Place, const Source&, std::uint64_t, std::uint64_t) override {
     return fail(Errc::kInvalidArgument, "MLX JSON stores no bytes");
   }
+  bool has(Place, std::uint64_t) const override { return false; }
   bool skip(Place, std::uint64_t) override { return false; }
   std::vector<File> files() const override { return {{.path = output_[0].path(), .bytes = position_}}; }
 

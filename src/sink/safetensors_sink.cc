@@ -86,8 +86,12 @@ class SafetensorsSink final : public FileSink {
     return journal_ ? journal_->add(to.file, to.offset, to.offset + length) : Result<void>();
   }
 
+  bool has(Place to, std::uint64_t length) const override {
+    return journal_ && journal_->has(to.file, to.offset, to.offset + length);
+  }
+
   bool skip(Place to, std::uint64_t length) override {
-    const bool done = journal_ && journal_->has(to.file, to.offset, to.offset + length);
+    const bool done = has(to, length);
     if (done) missing_ -= length;
     return done;
   }
@@ -118,27 +122,26 @@ class SafetensorsSink final : public FileSink {
 }  // namespace
 
 Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, std::span<const Companion> companions,
-                                                          const std::string& resume_key) {
+                                                          const SinkOptions& options, const SinkExtras& extras) {
   const bool is_directory = output.is_directory();
   const auto shards = plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0);
   if (!shards) return std::unexpected(shards.error());
   auto sink = std::make_unique<SafetensorsSink>(std::move(output), tensors.size(), options.sync);
-  if (!resume_key.empty()) {
+  if (!extras.resume_key.empty()) {
     if (auto kept = sink->keep_incomplete(); !kept) return std::unexpected(kept.error());
   }
   for (std::size_t i = 0; i < shards->size(); ++i) {
     const auto added = sink->add_weights(shard_name(i, shards->size()), tensors, (*shards)[i], options.metadata);
     if (!added) return std::unexpected(added.error());
   }
-  if (!resume_key.empty()) {
-    if (auto opened = sink->open_journal(resume_key); !opened) return std::unexpected(opened.error());
+  if (!extras.resume_key.empty()) {
+    if (auto opened = sink->open_journal(extras.resume_key); !opened) return std::unexpected(opened.error());
   }
-  for (const Companion& companion : companions) {
+  for (const Companion& companion : extras.companions) {
     if (auto added = sink->add_companion(companion); !added) return std::unexpected(added.error());
   }
-  if (shards->size() > 1) {
-    const Companion index{.name = "model.safetensors.index.json", .text = index_text(tensors, *shards, sink->data_bytes())};
+  if (is_directory && (shards->size() > 1 || !extras.index_metadata.empty())) {
+    const Companion index{.name = "model.safetensors.index.json", .text = index_text(tensors, *shards, sink->data_bytes(), extras.index_metadata)};
     if (auto added = sink->add_companion(index); !added) return std::unexpected(added.error());
   }
   return sink;

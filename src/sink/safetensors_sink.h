@@ -8,7 +8,6 @@
 namespace ballast {
 
 Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, std::span<const Companion> companions,
-                                                          const std::string& resume_key);
+                                                          const SinkOptions& options, const SinkExtras& extras);
 
 }  // namespace ballast

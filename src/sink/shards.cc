@@ -35,12 +35,13 @@ std::string shard_name(std::size_t shard, std::size_t count) {
 }
 
 std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
-                       std::uint64_t total_size) {
+                       std::uint64_t total_size, std::string_view metadata) {
   std::map<std::string_view, std::size_t> shard_of;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     for (const std::size_t tensor : shards[shard]) shard_of.emplace(tensors[tensor].name, shard);
   }
-  std::string text = fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
+  std::string text = fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}{}{}\n  }},\n  \"weight_map\": {{", total_size,
+                                 metadata.empty() ? "" : ",\n    ", metadata);
   bool first = true;
   for (const auto& [tensor, shard] : shard_of) {
     text += first ? "\n    " : ",\n    ";

@@ -17,8 +17,8 @@ Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const Tensor
 // model-00002-of-00005.safetensors; a model of one file is model.safetensors.
 std::string shard_name(std::size_t shard, std::size_t count);
 
-// The text of model.safetensors.index.json.
+// The text of model.safetensors.index.json. `metadata` are members beside total_size, as JSON.
 std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
-                       std::uint64_t total_size);
+                       std::uint64_t total_size, std::string_view metadata = {});
 
 }  // namespace ballast

@@ -54,8 +54,7 @@ Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tenso
 }
 
 Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
-                                                   const SinkOptions& options, std::span<const Companion> companions,
-                                                   const std::string& resume_key) {
+                                                   const SinkOptions& options, const SinkExtras& extras) {
   const auto ending = single_file_format(path);
   const Format format = options.format.value_or(ending.value_or(Format::kSafetensors));
   if (ending && format != *ending) {
@@ -70,18 +69,19 @@ Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std:
     return fail(Errc::kInvalidArgument, "{}: shards need a directory of SafeTensors", escape(path));
   }
   if (auto checked = check_tensors(tensors, options.metadata); !checked) return fail_at(escape(path), checked.error());
-  if (!resume_key.empty() && format != Format::kSafetensors) {
+  if (!extras.resume_key.empty() && format != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
   }
   auto output = ending ? Output::file(path) : Output::directory(path);
   if (!output) return std::unexpected(output.error());
-  if (ending) companions = {};
+  const auto companions = ending ? std::span<const Companion>() : extras.companions;
   if (format == Format::kMlxJson) return create_mlx_json_sink(std::move(*output), std::move(tensors), options, companions);
-  return create_safetensors_sink(std::move(*output), tensors, options, companions, resume_key);
+  return create_safetensors_sink(std::move(*output), tensors, options,
+                                 {.companions = companions, .resume_key = extras.resume_key, .index_metadata = extras.index_metadata});
 }
 
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {
-  auto sink = create_file_sink(path, std::move(tensors), options, {});
+  auto sink = create_file_sink(path, std::move(tensors), options);
   if (!sink) return std::unexpected(sink.error());
   return std::move(*sink);
 }
@@ -92,7 +92,7 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
     specs.push_back(
         {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
   }
-  const auto sink = create_file_sink(path, std::move(specs), options, {});
+  const auto sink = create_file_sink(path, std::move(specs), options);
   if (!sink) return std::unexpected(sink.error());
 
   struct Piece {

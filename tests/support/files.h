@@ -133,6 +133,7 @@ inline std::string_view name(Errc code) {
     case Errc::kUnsupported: return "kUnsupported";
     case Errc::kNotFound: return "kNotFound";
     case Errc::kInvalidArgument: return "kInvalidArgument";
+    case Errc::kBelowMinimum: return "kBelowMinimum";
     case Errc::kCancelled: return "kCancelled";
   }
   return "?";

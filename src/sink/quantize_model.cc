@@ -1,0 +1,368 @@
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <optional>
+
+#include <ballast/quantize.h>
+
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "convert/nonfinite.h"
+#include "quantize/quality.h"
+#include "sink/companions.h"
+#include "sink/quantized_output.h"
+#include "sink/source_identity.h"
+#include "source/sha256.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::uint64_t kBlockValues = std::uint64_t{1} << 22;  // part of the format of Parquet files: other blocks are other bytes
+
+// What scales and biases of MLX are stored in.
+DType parameter_dtype(DType weights) {
+  if (weights == DType::kF64 || weights == DType::kF32) return DType::kF32;
+  return weights == DType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+RowFormat row_format(const TensorInfo& tensor, const LayerPlan& plan, QuantizeFormat format) {
+  const bool is_mlx = format == QuantizeFormat::kMlx;
+  return {.columns = plan.columns,
+          .bits = plan.bits,
+          .group_size = plan.group_size,
+          .affine = is_mlx ? Affine::kScaleBias : Affine::kScaleZero,
+          .parameters = is_mlx ? parameter_dtype(tensor.dtype) : DType::kBF16};
+}
+
+// Rows of bytes: one for each element of the first dimension if it fills whole bytes, else all at once.
+RowFormat kept_format(const TensorInfo& tensor) {
+  const std::uint64_t first = tensor.shape.empty() ? 1 : tensor.shape.front();
+  return {.columns = first != 0 && tensor.bytes() % first == 0 ? tensor.bytes() / first : tensor.bytes()};
+}
+
+void add_blocks(std::vector<TensorBlock>& blocks, std::size_t tensor, std::uint64_t rows, std::uint64_t columns) {
+  const std::uint64_t most = std::max<std::uint64_t>(kBlockValues / std::max<std::uint64_t>(columns, 1), 1);
+  const auto count = static_cast<std::uint32_t>(std::max<std::uint64_t>((rows + most - 1) / most, 1));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    blocks.push_back(
+        {.tensor = tensor, .first_row = i * most, .rows = std::min(most, rows - i * most), .number = i, .count = count});
+  }
+}
+
+// The codes of a block, for a thread to fill again and again.
+struct Buffers {
+  std::vector<std::byte> in;
+  std::vector<std::byte> packed;
+  std::vector<float> scales;
+  std::vector<float> offsets;
+
+  CodedRows rows(const RowFormat& format, std::uint64_t count) {
+    packed.resize(count * format.packed_bytes());
+    scales.resize(count * format.groups());
+    offsets.resize(count * format.groups());
+    return {.packed = packed, .scales = scales, .offsets = offsets};
+  }
+};
+
+class Quantization {
+ public:
+  Quantization(const Model& model, const QuantizeOptions& options)
+      : options_(options),
+        work_{.model = model,
+              .config = options.config,
+              .modality = options.config.modality.value_or(model.modality()),
+              .plans = {},
+              .formats = {},
+              .blocks = {},
+              .companions = {},
+              .key = {},
+              .source_json = {}} {}
+
+  Result<QuantizeReport> run(const std::string& directory);
+
+ private:
+  Result<void> prepare();
+  void cut();
+  Result<void> choose_threads();
+  Result<void> raise_bits();
+  Result<Quality> sample(std::size_t tensor);
+  Result<Quality> measure(std::size_t tensor);
+  Result<void> process(QuantizedOutput& output);
+  Result<void> process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers);
+  Result<QualitySums> code(const TensorBlock& block, Buffers& buffers);
+  Result<void> read_block(const TensorBlock& block, std::uint64_t row_bytes, std::vector<std::byte>& into);
+  Result<void> check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const;
+  bool note(Result<void> outcome, std::size_t block);
+  QuantizeReport report() const;
+  std::vector<std::string> unused_settings() const;
+  std::uint64_t source_row_bytes(std::size_t tensor) const;
+  std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
+    return fail(code, "{}: tensor {}: {}", escape(work_.model.path()), quote(work_.model.tensors()[tensor].name), message);
+  }
+
+  const QuantizeOptions& options_;
+  QuantizeWork work_;
+  std::vector<unsigned> planned_bits_;
+  unsigned threads_ = 1;
+  std::mutex mutex_;
+  std::vector<QualitySums> figures_;  // for each block
+  std::vector<bool> skipped_;         // blocks of an earlier run, whose figures are not known yet
+  std::optional<Error> error_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+std::uint64_t Quantization::source_row_bytes(std::size_t tensor) const {
+  const std::uint64_t columns = work_.formats[tensor].columns;
+  return work_.is_quantized(tensor) ? columns * bits(work_.model.tensors()[tensor].dtype) / 8 : columns;
+}
+
+// Everything that depends on the plans.
+void Quantization::cut() {
+  work_.formats.clear();
+  work_.blocks.clear();
+  for (std::size_t i = 0; i < work_.plans.size(); ++i) {
+    const TensorInfo& tensor = work_.model.tensors()[i];
+    if (work_.is_quantized(i)) {
+      work_.formats.push_back(row_format(tensor, work_.plans[i], options_.config.format));
+      add_blocks(work_.blocks, i, work_.plans[i].rows, work_.plans[i].columns);
+    } else {
+      work_.formats.push_back(kept_format(tensor));
+      add_blocks(work_.blocks, i, work_.formats[i].columns == 0 ? 0 : tensor.bytes() / work_.formats[i].columns,
+                 work_.formats[i].columns);
+    }
+  }
+}
+
+Result<void> Quantization::prepare() {
+  auto plans = plan_layers(work_.model, options_.config);
+  if (!plans) return std::unexpected(plans.error());
+  work_.plans = std::move(*plans);
+  for (const LayerPlan& plan : work_.plans) planned_bits_.push_back(plan.bits);
+  cut();
+  if (!work_.model.directory().empty()) {
+    auto companions = find_companions(work_.model.directory(), {});
+    if (!companions) return std::unexpected(companions.error());
+    work_.companions = std::move(*companions);
+  }
+  return choose_threads();
+}
+
+// A thread has the source's bytes of a block and what becomes of them; what Parquet gathers, and names and headers, have the rest.
+Result<void> Quantization::choose_threads() {
+  constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
+  std::uint64_t largest = 1;
+  for (const TensorBlock& block : work_.blocks) {
+    const RowFormat& format = work_.formats[block.tensor];
+    const std::uint64_t coded =
+        work_.is_quantized(block.tensor) ? format.packed_bytes() + format.groups() * 2 * sizeof(float) : 0;
+    const std::uint64_t row = source_row_bytes(block.tensor) + coded;
+    const std::uint64_t bytes = block.rows * row;
+    const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
+    if (bytes > limit / 2) {
+      return fail_tensor(block.tensor, Errc::kUnsupported,
+                         fmt::format("a block of it takes {} bytes, half of the memory limit is {}", bytes, limit / 2));
+    }
+    largest = std::max(largest, bytes);
+  }
+  const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
+  const std::uint64_t room = std::max(limit / 3, limit - std::min(limit, kFixed));
+  threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(room / largest, 1, thread_count(options_.config.num_threads)));
+  return {};
+}
+
+Result<void> Quantization::read_block(const TensorBlock& block, std::uint64_t row_bytes, std::vector<std::byte>& into) {
+  into.resize(block.rows * row_bytes);
+  return work_.model.read_into(work_.model.tensors()[block.tensor].name, block.first_row * row_bytes, into);
+}
+
+Result<QualitySums> Quantization::code(const TensorBlock& block, Buffers& buffers) {
+  const RowFormat& format = work_.formats[block.tensor];
+  const DType dtype = work_.model.tensors()[block.tensor].dtype;
+  if (auto read = read_block(block, source_row_bytes(block.tensor), buffers.in); !read) return std::unexpected(read.error());
+  const QualitySums sums =
+      quantize_rows(options_.config.method, format, dtype, buffers.in, {}, buffers.rows(format, block.rows));
+  if (auto checked = check(block, sums, buffers); !checked) return std::unexpected(checked.error());
+  return sums;
+}
+
+Result<void> Quantization::check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const {
+  if (!std::isfinite(sums.weights)) {
+    const TensorInfo& tensor = work_.model.tensors()[block.tensor];
+    return fail_tensor(block.tensor, Errc::kCorrupt,
+                       fmt::format("{} of {} values in rows {} to {} are NaN or infinite", count_nonfinite(tensor.dtype, buffers.in),
+                                   sums.count, block.first_row, block.first_row + block.rows - 1));
+  }
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {
+    return fail_tensor(block.tensor, Errc::kUnsupported, "its values are too far apart for the scale of a group");
+  }
+  return {};
+}
+
+// Rows from all over the tensor, as a first guess.
+Result<Quality> Quantization::sample(std::size_t tensor) {
+  constexpr std::uint64_t kRows = 64;
+  const LayerPlan& plan = work_.plans[tensor];
+  const std::uint64_t rows = std::min(std::clamp<std::uint64_t>(kBlockValues / 16 / plan.columns, 1, kRows), plan.rows);
+  QualitySums sums;
+  Buffers buffers;
+  for (std::uint64_t i = 0; i < rows; ++i) {
+    const TensorBlock row{.tensor = tensor, .first_row = i * plan.rows / rows, .rows = 1, .number = 0, .count = 1};
+    const auto coded = code(row, buffers);
+    if (!coded) return std::unexpected(coded.error());
+    sums.add(*coded);
+  }
+  return quality_of(sums);
+}
+
+Result<Quality> Quantization::measure(std::size_t tensor) {
+  std::vector<TensorBlock> blocks;
+  std::ranges::copy_if(work_.blocks, std::back_inserter(blocks), [&](const TensorBlock& b) { return b.tensor == tensor; });
+  std::vector<QualitySums> sums(blocks.size());
+  std::vector<Buffers> buffers(threads_);
+  std::optional<Error> error;
+  std::mutex mutex;
+  parallel_for(blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
+    auto coded = code(blocks[i], buffers[worker]);
+    const std::scoped_lock lock(mutex);
+    if (coded) sums[i] = *coded;
+    if (!coded && !error) error = std::move(coded.error());
+    if (!error && options_.progress && !options_.progress(0, 0, work_.model.tensors()[tensor].name)) {
+      error = Error{.code = Errc::kCancelled, .message = "cancelled"};
+    }
+    return !error;
+  });
+  if (error) return std::unexpected(std::move(*error));
+  QualitySums all;
+  for (const QualitySums& block : sums) all.add(block);
+  return quality_of(all);
+}
+
+// Gives layers that would be worse than they may be more bits, before anything is written. What a sample shows to be good enough
+// by far is not looked at closer; should it not be, the figures at the end tell.
+Result<void> Quantization::raise_bits() {
+  if (options_.config.fail_fast || options_.config.min_accuracy <= 0) return {};
+  for (std::size_t i = 0; i < work_.plans.size(); ++i) {
+    LayerPlan& plan = work_.plans[i];
+    while (plan.bits != 0 && plan.bits < 8) {
+      const auto guess = sample(i);
+      if (!guess) return std::unexpected(guess.error());
+      if (1 - guess->cosine_similarity <= (1 - options_.config.min_accuracy) / 2) break;
+      const auto exact = measure(i);
+      if (!exact) return std::unexpected(exact.error());
+      if (exact->cosine_similarity >= options_.config.min_accuracy) break;
+      plan.bits = plan.bits < 4 ? 4 : 8;
+      work_.formats[i].bits = plan.bits;
+    }
+  }
+  return {};
+}
+
+bool Quantization::note(Result<void> outcome, std::size_t block) {
+  const TensorBlock& at = work_.blocks[block];
+  const std::scoped_lock lock(mutex_);
+  done_ += at.rows * source_row_bytes(at.tensor);
+  if (!outcome && !error_) error_ = std::move(outcome.error());
+  if (!error_ && options_.progress && !options_.progress(done_, total_, work_.model.tensors()[at.tensor].name)) {
+    error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
+  }
+  return !error_;
+}
+
+Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
+  const TensorBlock& at = work_.blocks[block];
+  if (skipped_[block]) return {};
+  if (!work_.is_quantized(at.tensor)) {
+    if (auto read = read_block(at, source_row_bytes(at.tensor), buffers.in); !read) return read;
+    return output.write_kept(block, buffers.in);
+  }
+  const auto sums = code(at, buffers);
+  if (!sums) return std::unexpected(sums.error());
+  figures_[block] = *sums;
+  return output.write(block, {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
+}
+
+Result<void> Quantization::process(QuantizedOutput& output) {
+  figures_.assign(work_.blocks.size(), {});
+  skipped_.assign(work_.blocks.size(), false);
+  for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
+    skipped_[i] = output.has(i);
+    total_ += work_.blocks[i].rows * source_row_bytes(work_.blocks[i].tensor);
+  }
+  std::vector<Buffers> buffers(threads_);
+  parallel_for(work_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
+    const bool goes_on = note(process_block(output, i, buffers[worker]), i);
+    if (!goes_on) output.stop();
+    return goes_on;
+  });
+  if (error_) return std::unexpected(std::move(*error_));
+  return {};
+}
+
+std::vector<std::string> Quantization::unused_settings() const {
+  std::vector<std::string> warnings;
+  const QuantizeConfig& config = options_.config;
+  if (config.enable_time_aware) {
+    warnings.push_back(fmt::format(
+        "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
+  }
+  if (config.enable_spatial) {
+    warnings.emplace_back("enable_spatial has no effect without statistics of activations: channels are not equalized");
+  }
+  if (config.target_model_size_mb) {
+    warnings.push_back(fmt::format("target_model_size_mb {} has no effect yet: bits are as planned", *config.target_model_size_mb));
+  }
+  return warnings;
+}
+
+QuantizeReport Quantization::report() const {
+  QuantizeReport report{.source_bytes = work_.model.file_size(), .modality = work_.modality, .warnings = unused_settings()};
+  std::size_t block = 0;
+  double parameters = 0;
+  double cosines = 0;
+  double errors = 0;
+  double stored = 0;
+  for (std::size_t i = 0; i < work_.plans.size(); ++i) {
+    QualitySums sums;
+    for (; block < work_.blocks.size() && work_.blocks[block].tensor == i; ++block) sums.add(figures_[block]);
+    if (!work_.is_quantized(i)) {
+      ++report.kept;
+      continue;
+    }
+    const TensorInfo& tensor = work_.model.tensors()[i];
+    const LayerPlan& plan = work_.plans[i];
+    const RowFormat& format = work_.formats[i];
+    const std::uint64_t bytes = plan.rows * (format.packed_bytes() + format.groups() * 2 * bits(format.parameters) / 8);
+    report.layers.push_back({.name = std::string(tensor.name),
+                             .dtype = tensor.dtype,
+                             .shape = {tensor.shape.begin(), tensor.shape.end()},
+                             .bits = plan.bits,
+                             .group_size = plan.group_size,
+                             .parameters = tensor.elements(),
+                             .bytes = bytes,
+                             .planned_bits = planned_bits_[i],
+                             .quality = quality_of(sums)});
+    const auto weight = static_cast<double>(tensor.elements());
+    const Quality& quality = report.layers.back().quality;
+    parameters += weight;
+    stored += static_cast<double>(bytes);
+    cosines += weight * quality.cosine_similarity;
+    errors += weight * quality.relative_rmse;
+    report.quality.max_error = std::max(report.quality.max_error, quality.max_error);
+    report.passed = report.passed && quality.cosine_similarity >= options_.config.min_accuracy;
+  }
+  if (parameters > 0) {
+    report.quality.cosine_similarity = cosines / parameters;
+    report.quality.relative_rmse = errors / parameters;
+    report.bits_per_weight = stored * 8 / parameters;
+  }
+  report.quality.sqnr_db = -20 * std::log10(report.quality.relative_rmse);
+  return report;
+}
+
+}  // namespace
+}  // namespace ballast
