@@ -48,6 +48,8 @@ struct QuantizeConfig {
   bool enable_spatial = true;
   unsigned calibration_samples = 128;
   std::optional<double> target_model_size_mb;
+
+  bool operator==(const QuantizeConfig&) const = default;
 };
 
 // The value of one field: a word or number, a list, or pairs.
@@ -55,10 +57,12 @@ using ConfigValue = std::variant<std::string, std::vector<std::string>, std::map
 // Some of a config's fields, from a file, the environment or the command line, each known to exist.
 using ConfigFields = std::map<std::string, ConfigValue, std::less<>>;
 
-// Reads YAML whose keys are the fields of QuantizeConfig. An unknown or repeated key is an error.
+// Reads YAML of at most 1 MB whose keys are the fields of QuantizeConfig. An unknown or repeated key is an error, and so is a value
+// that its field cannot have; errors say in which line. Anchors, aliases and tags are refused. An optional field may be null.
 Result<ConfigFields> parse_config_fields(std::string_view yaml);
 
-// BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS.
+// BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS. A variable that is
+// empty counts as not set. Values are checked; errors name the variable.
 Result<ConfigFields> config_fields_from_environment();
 
 // The profile that the last of `sources` to name one names, changed by all of them in turn: the last one wins. Every field is

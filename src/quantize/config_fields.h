@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <ballast/quantize_config.h>
+
+namespace ballast {
+
+// All that is known of one field of QuantizeConfig.
+struct ConfigField {
+  std::string_view name;
+  // Both fail with kInvalidArgument, the field's name, its value and what is allowed. After set() fails the field is of no use.
+  Result<void> (*set)(std::string_view name, const ConfigValue& value, QuantizeConfig& config);
+  Result<void> (*check)(std::string_view name, const QuantizeConfig& config);
+  // What set() takes. An optional that is not there is an empty word.
+  ConfigValue (*get)(const QuantizeConfig& config);
+
+  // An empty word, list or pairs: what the field's values are.
+  ConfigValue empty_value() const;
+};
+
+std::span<const ConfigField> config_fields();  // in the order in which they are written
+
+// Fails with kInvalidArgument and a name that may have been meant.
+Result<const ConfigField*> find_config_field(std::string_view name);
+
+}  // namespace ballast
