@@ -8,6 +8,10 @@ get_target_property(library_type ballast TYPE)
 install(TARGETS ballast EXPORT ballastTargets FILE_SET HEADERS)
 install(EXPORT ballastTargets NAMESPACE ballast:: DESTINATION ${package_dir})
 
+if(TARGET ballast_parquet)
+  install(TARGETS ballast_parquet DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 # Who links a static library links what it uses, too; a shared one brings that along.
 string(COMPARE EQUAL "${library_type}" STATIC_LIBRARY is_static)
 configure_package_config_file(cmake/ballastConfig.cmake.in ${PROJECT_BINARY_DIR}/ballastConfig.cmake

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+
+#include "format/parquet/leaves.h"
+
+namespace ballast::parquet {
+
+// Goes over one column of a row group a level at a time: a level is a value, a null or an empty list. Throws what Arrow throws.
+template <class Type>
+class Cursor {
+ public:
+  using Value = typename Type::c_type;
+
+  Cursor(::parquet::RowGroupReader& group, const Leaf& leaf)
+      : column_(group.Column(leaf.index)), reader_(dynamic_cast<::parquet::TypedColumnReader<Type>&>(*column_)), leaf_(leaf) {}
+
+  // Steps over values of a column that has one for each row.
+  std::int64_t skip(std::int64_t rows) { return reader_.Skip(rows); }
+
+  // False at the end. What value() gave before is no longer valid.
+  bool next() {
+    ++level_;
+    if (has_value()) ++value_;
+    if (level_ < levels_) return check();
+    std::int64_t values = 0;
+    levels_ = reader_.ReadBatch(kBatch, definitions_.data(), repetitions_.data(), buffer_.data(), &values);
+    values_ = values;
+    level_ = 0;
+    value_ = 0;
+    return levels_ > 0 && check();
+  }
+
+  bool begins_row() const { return repetitions_[static_cast<std::size_t>(level_)] == 0; }
+  bool is_null() const { return definition() < leaf_.present; }
+  bool has_value() const { return level_ >= 0 && level_ < levels_ && definition() == leaf_.full; }
+  // A list's item that is null, rather than a list without items.
+  bool is_null_item() const { return definition() > leaf_.present && definition() < leaf_.full; }
+  const Value& value() const { return buffer_[static_cast<std::size_t>(value_)]; }
+
+ private:
+  static constexpr std::int64_t kBatch = 256;
+
+  std::int16_t definition() const { return definitions_[static_cast<std::size_t>(level_)]; }
+  bool check() const {
+    if (has_value() && value_ >= values_) throw ::parquet::ParquetException("a page has fewer values than it says");
+    return true;
+  }
+
+  std::shared_ptr<::parquet::ColumnReader> column_;
+  ::parquet::TypedColumnReader<Type>& reader_;
+  Leaf leaf_;
+  std::array<std::int16_t, kBatch> definitions_{};  // zero where the column has no such levels
+  std::array<std::int16_t, kBatch> repetitions_{};
+  std::array<Value, kBatch> buffer_{};
+  std::int64_t levels_ = 0;
+  std::int64_t values_ = 0;
+  std::int64_t level_ = -1;
+  std::int64_t value_ = 0;
+};
+
+}  // namespace ballast::parquet

@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <ranges>
+#include <string_view>
+#include <utility>
+
+#include <arrow/memory_pool.h>
+#include <arrow/util/compression.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "format/parquet/arrow_error.h"
+#include "format/parquet/leaves.h"
+#include "format/parquet/library.h"
+#include "format/parquet/row_group.h"
+#include "format/parquet/source_file.h"
+
+namespace ballast::parquet {
+namespace {
+
+// Of the footer, and of the blocks without their values.
+constexpr std::uint64_t kMostTableBytes = 100'000'000;
+// Of the values of a row group that are kept, as there will be more of them asked for.
+constexpr std::int64_t kMostKeptBytes = 32 << 20;
+constexpr std::size_t kKeptGroups = 2;
+constexpr int kMostRowGroups = 65'536;
+
+::parquet::ReaderProperties make_properties() {
+  ::parquet::ReaderProperties properties(arrow::system_memory_pool());
+  properties.enable_buffered_stream();  // memory for a page, not for a column of a row group
+  properties.set_page_checksum_verification(true);
+  properties.set_thrift_string_size_limit(kMostTableBytes);
+  properties.set_thrift_container_size_limit(kMostRowGroups);
+  return properties;
+}
+
+// A file is "PAR1", pages, the footer, its length in 4 bytes, "PAR1".
+Result<void> check_frame(const Source& source) {
+  constexpr std::string_view kMagic = "PAR1";
+  constexpr std::uint64_t kSmallest = 12;
+  if (source.size() < kSmallest) {
+    return fail(Errc::kCorrupt, "file of {} bytes is too small for Parquet ({} bytes at least)", source.size(), kSmallest);
+  }
+  std::array<char, 4> head{};
+  std::array<char, 8> tail{};
+  if (auto read = source.read_at(0, std::as_writable_bytes(std::span(head))); !read) return read;
+  if (auto read = source.read_at(source.size() - tail.size(), std::as_writable_bytes(std::span(tail))); !read) return read;
+  const std::string_view first(head.data(), head.size());
+  const std::string_view last(tail.data() + 4, 4);
+  if (last == "PARE") return fail(Errc::kUnsupported, "the file is encrypted");
+  if (first != kMagic) return fail(Errc::kCorrupt, "no Parquet file: it begins with {}, not 'PAR1'", quote(first));
+  if (last != kMagic) return fail(Errc::kCorrupt, "file is truncated, or no Parquet: it ends in {}, not 'PAR1'", quote(last));
+
+  std::uint32_t footer = 0;
+  std::memcpy(&footer, tail.data(), sizeof footer);
+  if (footer > source.size() - kSmallest) {
+    return fail(Errc::kCorrupt, "footer of {} bytes does not fit the file ({} bytes)", footer, source.size());
+  }
+  if (footer > kMostTableBytes) {
+    return fail(Errc::kUnsupported, "footer of {} bytes exceeds the limit of {} bytes", footer, kMostTableBytes);
+  }
+  return {};
+}
+
+// How many rows each group has, added up: group g has the rows from [g] to [g + 1].
+Result<std::vector<std::uint64_t>> add_up_rows(const ::parquet::FileMetaData& metadata) {
+  std::vector<std::uint64_t> starts{0};
+  for (int group = 0; group < metadata.num_row_groups(); ++group) {
+    const std::int64_t rows = metadata.RowGroup(group)->num_rows();
+    const auto end = rows < 0 ? std::nullopt : checked_add(starts.back(), static_cast<std::uint64_t>(rows));
+    if (!end) return fail(Errc::kCorrupt, "row group {} has {} rows", group, rows);
+    starts.push_back(*end);
+  }
+  if (!std::cmp_equal(metadata.num_rows(), starts.back())) {
+    return fail(Errc::kCorrupt, "the row groups have {} rows, the footer says {}", starts.back(), metadata.num_rows());
+  }
+  if (starts.back() > kMostTableBytes / sizeof(Block)) {
+    return fail(Errc::kUnsupported, "{} rows, at most {} are supported", starts.back(), kMostTableBytes / sizeof(Block));
+  }
+  return starts;
+}
+
+Result<void> check_codecs(const ::parquet::FileMetaData& metadata, const Leaves& leaves) {
+  for (int group = 0; group < metadata.num_row_groups(); ++group) {
+    const auto row_group = metadata.RowGroup(group);
+    for (std::size_t column = 0; column < leaves.size(); ++column) {
+      const auto codec = row_group->ColumnChunk(leaves[column].index)->compression();
+      if (arrow::util::Codec::IsAvailable(codec)) continue;
+      return fail(Errc::kUnsupported, "column '{}' of row group {} is compressed with {}, which this Arrow cannot read",
+                  kColumns[column].name, group, arrow::util::Codec::GetCodecAsString(codec));
+    }
+  }
+  return {};
+}
+
+class FileReader final : public Reader {
+ public:
+  explicit FileReader(const Source& source) : file_(std::make_shared<SourceFile>(source)) {}
+
+  // Reads the footer and the blocks. Throws what Arrow throws.
+  Result<void> open() {
+    const auto reader = ::parquet::ParquetFileReader::Open(file_, make_properties());
+    metadata_ = reader->metadata();
+    if (metadata_->is_encryption_algorithm_set()) return fail(Errc::kUnsupported, "the file is encrypted");
+    auto leaves = find_leaves(*metadata_->schema());
+    if (!leaves) return std::unexpected(std::move(leaves.error()));
+    leaves_ = *leaves;
+    auto starts = add_up_rows(*metadata_);
+    if (!starts) return std::unexpected(std::move(starts.error()));
+    starts_ = std::move(*starts);
+    if (auto checked = check_codecs(*metadata_, leaves_); !checked) return checked;
+
+    blocks_.resize(starts_.back());
+    Budget budget(kMostTableBytes - blocks_.size() * sizeof(Block));
+    for (std::size_t group = 0; group + 1 < starts_.size(); ++group) {
+      auto read = guard(Errc::kCorrupt,
+                        [&] { return read_blocks(*reader->RowGroup(static_cast<int>(group)), leaves_, budget, rows_of(group)); });
+      if (!read) return fail_at(fmt::format("row group {}", group), std::move(read.error()));
+    }
+    return {};
+  }
+
+  std::span<const Block> blocks() const override { return blocks_; }
+
+  Result<Values> read(std::size_t block) const override {
+    if (block >= blocks_.size()) return fail(Errc::kInvalidArgument, "block {} of {}", block, blocks_.size());
+    const auto end = std::ranges::upper_bound(starts_, block);
+    const auto group = static_cast<std::size_t>(end - starts_.begin()) - 1;
+    auto values = guard(Errc::kCorrupt, [&] { return read_row(group, block - starts_[group]); });
+    if (!values) return fail_at(fmt::format("row group {}", group), std::move(values.error()));
+    return values;
+  }
+
+ private:
+  using Rows = std::vector<Values>;
+
+  std::span<const Block> rows_of(std::size_t group) const {
+    return std::span(blocks_).subspan(starts_[group], starts_[group + 1] - starts_[group]);
+  }
+  std::span<Block> rows_of(std::size_t group) {
+    return std::span(blocks_).subspan(starts_[group], starts_[group + 1] - starts_[group]);
+  }
+
+  Result<Values> read_row(std::size_t group, std::size_t row) const {
+    if (rows_of(group).size() > 1 && is_small(group)) {
+      const auto rows = read_group(group);
+      if (!rows) return std::unexpected(rows.error());
+      if (*rows != nullptr) return (**rows)[row];
+    }
+    Budget budget(UINT64_MAX);
+    auto rows = read_rows(group, row, 1, budget);
+    if (!rows) return std::unexpected(std::move(rows.error()));
+    return std::move(rows->front());
+  }
+
+  // Arrow's readers are not for several threads. They share the footer, which nothing changes, and the file.
+  Result<Rows> read_rows(std::size_t group, std::size_t first, std::size_t count, Budget& budget) const {
+    const auto reader = ::parquet::ParquetFileReader::Open(file_, make_properties(), metadata_);
+    return read_values(*reader->RowGroup(static_cast<int>(group)), leaves_, first, rows_of(group).subspan(first, count), budget);
+  }
+
+  // All rows of a group, read once for all threads; null when they are too large to keep.
+  Result<std::shared_ptr<const Rows>> read_group(std::size_t group) const {
+    const std::scoped_lock lock(mutex_);
+    const auto kept = std::ranges::find(kept_, group, &Kept::group);
+    if (kept != kept_.end() && kept->rows != nullptr) {
+      std::rotate(kept_.begin(), kept, kept + 1);
+      return kept_.front().rows;
+    }
+    Budget budget(kMostKeptBytes);
+    auto rows = read_rows(group, 0, rows_of(group).size(), budget);
+    if (budget.exceeded()) return nullptr;
+    if (!rows) return std::unexpected(std::move(rows.error()));
+    std::ranges::rotate(kept_, kept_.end() - 1);
+    kept_.front() = {.group = group, .rows = std::make_shared<const Rows>(std::move(*rows))};
+    return kept_.front().rows;
+  }
+
+  bool is_small(std::size_t group) const {
+    const auto row_group = metadata_->RowGroup(static_cast<int>(group));
+    std::int64_t rest = kMostKeptBytes;
+    for (const ColumnId column : {kData, kScales, kZeroPoints}) {
+      const std::int64_t size = row_group->ColumnChunk(leaves_[column].index)->total_uncompressed_size();
+      if (size < 0 || size > rest) return false;
+      rest -= size;
+    }
+    return true;
+  }
+
+  struct Kept {
+    std::size_t group = 0;
+    std::shared_ptr<const Rows> rows;
+  };
+
+  std::shared_ptr<SourceFile> file_;
+  std::shared_ptr<::parquet::FileMetaData> metadata_;
+  Leaves leaves_{};
+  std::vector<std::uint64_t> starts_;
+  std::vector<Block> blocks_;
+  mutable std::mutex mutex_;
+  mutable std::array<Kept, kKeptGroups> kept_;  // the one used last first
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> open_reader(const Source& source) {
+  if (auto checked = check_frame(source); !checked) return std::unexpected(std::move(checked.error()));
+  return guard(Errc::kCorrupt, [&]() -> Result<std::unique_ptr<Reader>> {
+    auto reader = std::make_unique<FileReader>(source);
+    if (auto opened = reader->open(); !opened) return std::unexpected(std::move(opened.error()));
+    return reader;
+  });
+}
+
+}  // namespace ballast::parquet

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <parquet/file_reader.h>
+
+#include "format/parquet/leaves.h"
+#include "format/parquet/parquet.h"
+
+namespace ballast::parquet {
+
+// How much memory what is read may still take.
+class Budget {
+ public:
+  explicit Budget(std::uint64_t bytes) : rest_(bytes) {}
+
+  bool take(std::uint64_t bytes) {
+    exceeded_ |= bytes > rest_;
+    if (!exceeded_) rest_ -= bytes;
+    return !exceeded_;
+  }
+  bool exceeded() const { return exceeded_; }
+
+ private:
+  std::uint64_t rest_;
+  bool exceeded_ = false;
+};
+
+// These two throw what Arrow throws.
+
+// Fills `blocks`, one for each row of the group.
+Result<void> read_blocks(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks);
+
+// The values of the rows that `blocks` describes, the first of which is row `first` of the group.
+Result<std::vector<Reader::Values>> read_values(::parquet::RowGroupReader& group, const Leaves& leaves, std::uint64_t first,
+                                                std::span<const Block> blocks, Budget& budget);
+
+}  // namespace ballast::parquet
