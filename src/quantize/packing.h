@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ballast {
+
+// Codes of 2, 3, 4, 5, 6 or 8 bits as one stream, the lowest bits first: code i takes the bits from i * bits on, and what is over
+// of the last byte is 0.
+constexpr std::size_t packed_size(unsigned bits, std::size_t count) { return (count * bits + 7) / 8; }
+
+// Fills packed_size() bytes. Every code is below 2^bits.
+void pack_codes(unsigned bits, std::span<const std::uint8_t> codes, std::byte* out);
+
+// Reads packed_size() bytes.
+void unpack_codes(unsigned bits, const std::byte* packed, std::span<std::uint8_t> codes);
+
+}  // namespace ballast
