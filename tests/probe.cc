@@ -3,6 +3,8 @@
 //   slice PATH NAME [SLICES]     a part of one tensor
 //   convert FROM TO BYTES        values of one dtype as another, and the losses
 //   format DTYPE BYTES           values as MLX JSON writes them
+//   quantized PATH               every quantized weight of a directory, and the names of the other tensors
+//   dequantize PATH NAME DTYPE   the values of one of them
 // Paths and names here hold no white space; bytes are hexadecimal.
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 
 #include <ballast/convert.h>
 #include <ballast/model.h>
+#include <ballast/quantized_weights.h>
 
 #include "format/mlx_json/values.h"
 
@@ -109,6 +112,33 @@ Result<json> formatted(std::string_view dtype, std::string_view digits) {
   return json{{"text", std::move(text)}};
 }
 
+Result<json> quantized(const std::string& path) {
+  const auto weights = ballast::load_quantized_weights(path);
+  if (!weights) return std::unexpected(weights.error());
+  json found = json::object();
+  for (const ballast::QuantizedWeight& weight : weights->weights()) {
+    found[std::string(weight.name)] = {{"shape", weight.shape},
+                                       {"dtype", ballast::name(weight.dtype)},
+                                       {"bits", weight.bits},
+                                       {"group_size", weight.group_size},
+                                       {"mode", name(weight.mode)},
+                                       {"packed", hex(weight.packed.bytes)},
+                                       {"scales", hex(weight.scales.bytes)}};
+    if (weight.biases) found[std::string(weight.name)]["biases"] = hex(weight.biases->bytes);
+  }
+  json others = json::array();
+  for (const ballast::TensorView& tensor : weights->others()) others.push_back(tensor.name);
+  return json{{"weights", std::move(found)}, {"others", std::move(others)}};
+}
+
+Result<json> dequantized(const std::string& path, const std::string& weight, std::string_view dtype) {
+  const auto weights = ballast::load_quantized_weights(path);
+  if (!weights) return std::unexpected(weights.error());
+  const auto values = weights->dequantize(weight, ballast::parse_dtype(dtype).value());
+  if (!values) return std::unexpected(values.error());
+  return json{{"shape", values->shape()}, {"bytes", hex(values->bytes())}};
+}
+
 Result<json> answer(std::istringstream request) {
   std::string command;
   std::string first;
@@ -120,6 +150,8 @@ Result<json> answer(std::istringstream request) {
   if (command == "open" && first == "reference") return contents(second, ballast::Strictness::kReference);
   if (command == "convert") return converted(first, second, rest);
   if (command == "format") return formatted(first, second);
+  if (command == "quantized") return quantized(first);
+  if (command == "dequantize") return dequantized(first, second, rest);
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <string>
 
 #include "base/fail.h"
+#include "base/text.h"
 
 namespace ballast {
 namespace {
@@ -59,6 +61,24 @@ Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::st
     return fail(Errc::kCorrupt, "invalid JSON: {}", simdjson::error_message(error));
   }
   return root;
+}
+
+std::optional<std::int64_t> whole_number(simdjson::dom::element value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  std::int64_t integer = 0;
+  if (value.get(integer) == simdjson::SUCCESS) return integer;
+  double real = 0;
+  if (value.get(real) != simdjson::SUCCESS || std::abs(real) > kExact || real != std::floor(real)) return std::nullopt;
+  return static_cast<std::int64_t>(real);
+}
+
+std::string describe(simdjson::dom::element value) {
+  constexpr std::size_t kLongest = 80;
+  std::string_view text;
+  const bool is_string = value.get(text) == simdjson::SUCCESS;
+  std::string shown = is_string ? std::string(text) : simdjson::to_string(value);
+  if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "…";
+  return is_string ? quote(shown) : escape(shown);
 }
 
 void append_json_string(std::string_view text, std::string& out) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,12 @@ namespace ballast {
 // Parses a whole document; the result lives in `parser`. Besides JSON takes what Python's json module writes: bare NaN and
 // Infinity (they become strings) and integers of 19 digits and more (they become doubles).
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text);
+
+// 1024 and 1024.0 are the same number. Empty for what is no whole number.
+std::optional<std::int64_t> whole_number(simdjson::dom::element value);
+
+// A value for messages, cut when it is long.
+std::string describe(simdjson::dom::element value);
 
 // Appends "text" with what JSON must escape escaped, and nothing else. `text` must be UTF-8.
 void append_json_string(std::string_view text, std::string& out);

@@ -1,12 +1,9 @@
 #include <ballast/config.h>
 
-#include <cmath>
 #include <initializer_list>
-#include <limits>
 
 #include "base/fail.h"
 #include "base/json.h"
-#include "base/text.h"
 
 namespace ballast {
 namespace {
@@ -56,33 +53,11 @@ class ConfigReader {
 
   void reject(std::string_view name, element value, std::string_view expected) {
     if (error) return;
-    std::string_view text;
-    const bool is_string = value.get(text) == simdjson::SUCCESS;
-    std::string shown = is_string ? std::string(text) : simdjson::to_string(value);
-    constexpr std::size_t kLongest = 80;
-    if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "…";
-    shown = is_string ? quote(shown) : escape(shown);
-    error = Error{.code = Errc::kCorrupt, .message = fmt::format("{} is {}, expected {}", name, shown, expected)};
-  }
-
-  static std::optional<double> number(element value) {
-    double number = 0;
-    if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
-    return number;
-  }
-
-  // 1024 and 1024.0 are the same number.
-  static std::optional<std::int64_t> whole(element value) {
-    constexpr double kExact = 9007199254740992.0;  // 2^53
-    std::int64_t integer = 0;
-    if (value.get(integer) == simdjson::SUCCESS) return integer;
-    const auto real = number(value);
-    if (!real || std::abs(*real) > kExact || *real != std::floor(*real)) return std::nullopt;
-    return static_cast<std::int64_t>(*real);
+    error = Error{.code = Errc::kCorrupt, .message = fmt::format("{} is {}, expected {}", name, describe(value), expected)};
   }
 
   void assign(std::uint64_t& out, element value, std::string_view name) {
-    const auto integer = whole(value);
+    const auto integer = whole_number(value);
     if (!integer || *integer < 0) return reject(name, value, "a whole number");
     out = static_cast<std::uint64_t>(*integer);
   }
@@ -92,13 +67,11 @@ class ConfigReader {
     out = found;
   }
   void assign(std::optional<std::int64_t>& out, element value, std::string_view name) {
-    out = whole(value);
+    out = whole_number(value);
     if (!out) reject(name, value, "a whole number");
   }
   void assign(double& out, element value, std::string_view name) {
-    const auto real = number(value);
-    if (!real) return reject(name, value, "a number");
-    out = *real;
+    if (value.get(out) != simdjson::SUCCESS) reject(name, value, "a number");
   }
   void assign(bool& out, element value, std::string_view name) {
     if (value.get(out) != simdjson::SUCCESS) reject(name, value, "true or false");
@@ -118,7 +91,7 @@ class ConfigReader {
     simdjson::dom::array list;
     const bool is_list = value.get(list) == simdjson::SUCCESS;
     const auto add = [&](element item) {
-      const auto id = whole(item);
+      const auto id = whole_number(item);
       if (!id) return reject(name, value, "a whole number or a list of them");
       out.push_back(*id);
     };

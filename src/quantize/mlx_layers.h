@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <ballast/model.h>
+#include <ballast/quantization_config.h>
+
+#include "quantize/rows.h"
+
+namespace ballast {
+
+// A quantized weight of a model, whose sizes are known to agree. Borrows from the model.
+struct MlxLayer {
+  std::string_view name;             // with which the names of its tensors begin
+  const TensorInfo* packed;          // <name>.weight, else <name>
+  const TensorInfo* scales;          // <name>.scales
+  const TensorInfo* biases;          // <name>.biases, or null
+  TensorQuantization quantization;   // as the config says
+  std::vector<std::uint64_t> shape;  // that it had before
+  DType dtype;                       // that it had before: the scales', and BF16 where these are no floats
+
+  std::uint64_t columns() const { return shape.back(); }
+  std::uint64_t rows() const { return scales->elements() / scales->shape.back(); }
+  RowFormat format() const {
+    return {.columns = columns(), .bits = quantization.bits, .group_size = quantization.group_size, .parameters = dtype};
+  }
+  std::uint64_t scale_bytes() const { return scales->bytes() / rows(); }  // of one row
+};
+
+// All quantized weights by name: whatever has scales. Sizes that contradict each other or the config, and scales or biases that
+// belong to nothing, are kCorrupt.
+Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const QuantizationConfig& config);
+
+// Reads `count` rows from row `first` on and dequantizes them as dequantize_mlx_rows() does; `out` has exactly their size.
+Result<void> read_mlx_rows(const Model& model, const MlxLayer& layer, std::uint64_t first, std::uint64_t count, DType dtype,
+                           std::span<std::byte> out);
+
+}  // namespace ballast
