@@ -47,6 +47,9 @@ void add_convert(CLI::App& app, Run& run);
 void add_diff(CLI::App& app, Run& run);
 void add_extract(CLI::App& app, Run& run);
 void add_metadata(CLI::App& app, Run& run);
+void add_quantize(CLI::App& app, Run& run);
+void add_dequantize(CLI::App& app, Run& run);
+void add_validate(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 
 }  // namespace ballast::cli

@@ -52,7 +52,7 @@ void allow_many_files() {
 }
 
 Exit run(int argc, char** argv) {
-  CLI::App app("Opens, checks and converts model weights.", "ballast");
+  CLI::App app("Opens, checks, converts and quantizes model weights.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", fmt::format("ballast {}", kVersion), "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
@@ -62,6 +62,7 @@ Exit run(int argc, char** argv) {
       "  ballast inspect model.safetensors        what is inside, as a tree\n"
       "  ballast verify Qwen3-0.6B/ --values      is it whole, and are the numbers sane?\n"
       "  ballast convert Qwen3-0.6B/ out/ --dtype bf16\n"
+      "  ballast quantize Qwen3-0.6B/ out/ --bits 4\n"
       "  ballast COMMAND --help                   more about one command\n\n"
       "Exit codes: 0 done; 1 checked and found false; 2 wrong usage; 3 bad input;\n"
       "4 output not written; 130 interrupted.");
@@ -69,6 +70,9 @@ Exit run(int argc, char** argv) {
   add_inspect(app, chosen);
   add_verify(app, chosen);
   add_convert(app, chosen);
+  add_quantize(app, chosen);
+  add_dequantize(app, chosen);
+  add_validate(app, chosen);
   add_diff(app, chosen);
   add_extract(app, chosen);
   add_metadata(app, chosen);

@@ -80,17 +80,17 @@ ProgressBar::~ProgressBar() {
 Progress ProgressBar::callback() {
   const char* const term = std::getenv("TERM");
   const bool visible = ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-  return [this, visible](std::uint64_t done, std::uint64_t total, std::string_view) {
+  return [this, visible](std::uint64_t done, std::uint64_t total, std::string_view at) {
     constexpr auto kPause = std::chrono::milliseconds(100);
     if (const auto now = Clock::now(); visible && now - drawn_ >= kPause && now - start_ >= kPause) {
       drawn_ = now;
-      draw(done, total);
+      draw(done, total, at);
     }
     return interrupted == 0;
   };
 }
 
-void ProgressBar::draw(std::uint64_t done, std::uint64_t total) {
+void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view at) {
   const double share = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = static_cast<double>(done) / seconds;
@@ -107,6 +107,8 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total) {
   for (std::size_t i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
   std::string text = fmt::format("{} {}{}", what_, bar, figures);
   if (room == 0) text.resize(std::min(text.size(), columns - 1));  // without a bar all of it is ASCII
+  const std::string label = "  " + label_text(at);
+  if (!at.empty() && taken + room + width(label) < columns) text += label;
   const std::string line = "\r\x1b[K" + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -43,7 +43,7 @@ class ProgressBar {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(std::uint64_t done, std::uint64_t total);
+  void draw(std::uint64_t done, std::uint64_t total, std::string_view at);
 
   std::string what_;
   Clock::time_point start_;

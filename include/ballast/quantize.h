@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <ballast/convert_model.h>
 #include <ballast/error.h>
 #include <ballast/model.h>
 #include <ballast/progress.h>
@@ -30,7 +32,7 @@ struct LayerReport {
   unsigned bits = 0;
   unsigned group_size = 0;
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;  // of codes, scales and offsets as they are stored, before any compression
+  std::uint64_t bytes = 0;    // of codes, scales and offsets as they are stored, before any compression
   unsigned planned_bits = 0;  // fewer than `bits` if these were not good enough
   Quality quality;
 };
@@ -44,16 +46,62 @@ struct QuantizeReport {
   Quality quality;                  // of all layers, weighted by their parameters
   double bits_per_weight = 0;       // of the quantized weights, parameters of groups included
   Modality modality = Modality::kUnknown;
-  bool passed = true;       // every layer is as good as min_accuracy asks
-  bool was_done = false;    // an earlier run had finished; nothing was done, and layers are not told
+  bool passed = true;     // every layer is as good as min_accuracy asks
+  bool was_done = false;  // an earlier run had finished; nothing was done, and layers are not told
   std::vector<std::string> warnings;
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
 };
 
-// Quantizes a model into a directory, block by block in bounded memory. The files beside the weights go along. The bytes depend on
-// the model and the config alone. With fail_fast a layer below min_accuracy is kBelowMinimum, and nothing is written.
+// Quantizes a model into a directory, block by block in bounded memory. The files beside the weights go along. The bytes depend
+// on the model and the config alone. With fail_fast a layer below min_accuracy is kBelowMinimum, and nothing is written.
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
+
+struct ValidateOptions {
+  double min_accuracy = 0;  // the cosine that every layer must have
+  unsigned threads = 0;     // 0: one per core
+  Progress progress;
+};
+
+// Compares a model with what quantize_model() made of it, or anyone in the same formats, as it is on the disk. Tensors that were
+// not quantized must be the same to the byte.
+Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
+
+struct DequantizeOptions {
+  std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before
+  SinkOptions sink;
+  std::uint64_t memory_limit = std::uint64_t{384} << 20;
+  Progress progress;
+};
+
+// Writes the numbers that a quantized model stands for to `path`, as create_sink() understands it. MLX's are to the bit what
+// mlx.core.dequantize gives on a CPU.
+Result<ConvertReport> dequantize_model(const std::string& quantized, const std::string& path,
+                                       const DequantizeOptions& options = {});
+
+// One tensor of a quantized model.
+struct QuantizedTensorInfo {
+  std::string name;                  // that it had before
+  DType dtype = DType::kF32;         // that it had before
+  std::vector<std::uint64_t> shape;  // that it had before
+  unsigned bits = 0;                 // 0 if it was kept as it is
+  unsigned group_size = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;  // of codes and parameters, or of the values
+};
+
+struct QuantizedModelInfo {
+  QuantizeFormat format = QuantizeFormat::kParquet;
+  std::vector<ConvertedFile> files;  // of weights
+  std::vector<QuantizedTensorInfo> tensors;
+  std::string modality;  // as far as the files tell
+};
+
+// Whether a path is a directory of Parquet V2 Extended, which Model::open() does not read.
+bool is_parquet_model(const std::string& path);
+
+// What a quantized model of either format is made of. Reads no weights.
+Result<QuantizedModelInfo> describe_quantized(const std::string& path);
 
 struct QuantizeLayerOptions {
   unsigned bits = 4;

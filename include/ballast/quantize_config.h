@@ -57,8 +57,9 @@ using ConfigValue = std::variant<std::string, std::vector<std::string>, std::map
 // Some of a config's fields, from a file, the environment or the command line, each known to exist.
 using ConfigFields = std::map<std::string, ConfigValue, std::less<>>;
 
-// Reads YAML of at most 1 MB whose keys are the fields of QuantizeConfig. An unknown or repeated key is an error, and so is a value
-// that its field cannot have; errors say in which line. Anchors, aliases and tags are refused. An optional field may be null.
+// Reads YAML of at most 1 MB whose keys are the fields of QuantizeConfig. An unknown or repeated key is an error, and so is a
+// value that its field cannot have; errors say in which line. Anchors, aliases and tags are refused. An optional field may be
+// null.
 Result<ConfigFields> parse_config_fields(std::string_view yaml);
 
 // BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS. A variable that is

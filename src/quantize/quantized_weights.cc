@@ -84,7 +84,7 @@ const QuantizedWeight* QuantizedWeights::find(std::string_view name) const {
 }
 
 Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, unsigned threads) const {
-  constexpr std::uint64_t kBlockValues = std::uint64_t{1} << 18;
+  constexpr std::uint64_t kPieceValues = std::uint64_t{1} << 18;
   const std::string place = escape(state_->directory);
   const QuantizedWeight* const weight = find(name);
   if (weight == nullptr) {
@@ -101,7 +101,7 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
   if (!bytes) return fail(Errc::kUnsupported, "{}: {} values of {} are too many", place, weight->elements(), quote(name));
 
   Tensor out(std::string(weight->packed.name), dtype, {weight->shape.begin(), weight->shape.end()}, *bytes);
-  const std::uint64_t block_rows = std::max<std::uint64_t>(1, kBlockValues / columns);
+  const std::uint64_t block_rows = std::max<std::uint64_t>(1, kPieceValues / columns);
   parallel_for(rows / block_rows + (rows % block_rows != 0 ? 1 : 0), threads, [&](unsigned, std::size_t block) {
     const std::uint64_t first = block * block_rows;
     const std::uint64_t count = std::min(block_rows, rows - first);

@@ -28,7 +28,21 @@ struct RowFormat {
   std::uint64_t groups() const { return (columns + group_size - 1) / group_size; }
   // Every row is a stream of codes, the lowest bits first, that begins at a byte.
   std::uint64_t packed_bytes() const { return (columns * bits + 7) / 8; }
+  // What a row takes with its parameters.
+  std::uint64_t stored_bytes() const { return packed_bytes() + groups() * 2 * ballast::bits(parameters) / 8; }
 };
+
+// Rows are worked on in blocks of so many values. Files of Parquet and sums of floats depend on it.
+constexpr std::uint64_t kBlockValues = std::uint64_t{1} << 22;
+constexpr std::uint64_t rows_of_block(std::uint64_t columns) {
+  return columns == 0 || columns > kBlockValues ? 1 : kBlockValues / columns;
+}
+
+// What MLX stores the scales and biases of weights in.
+constexpr DType mlx_parameter_dtype(DType weights) {
+  if (weights == DType::kF64 || weights == DType::kF32) return DType::kF32;
+  return weights == DType::kF16 ? DType::kF16 : DType::kBF16;
+}
 
 // Some rows of a matrix, coded. Scales and offsets are rounded to what is stored.
 struct CodedRows {

@@ -21,20 +21,11 @@ constexpr std::string_view kConfig = "config.json";
 
 // Of any format: some directories hold the same model several times.
 bool is_weights_name(std::string_view name) {
-  constexpr std::array<std::string_view, 15> kEndings{".safetensors",
-                                                      ".safetensors.index.json",
-                                                      ".mlx",
-                                                      ".bin",
-                                                      ".pt",
-                                                      ".pth",
-                                                      ".ckpt",
-                                                      ".gguf",
-                                                      ".ggml",
-                                                      ".h5",
-                                                      ".npz",
-                                                      ".msgpack",
-                                                      ".onnx",
-                                                      ".tflite",
+  constexpr std::array<std::string_view, 16> kEndings{".parquet",       ".safetensors", ".safetensors.index.json",
+                                                      ".mlx",           ".bin",         ".pt",
+                                                      ".pth",           ".ckpt",        ".gguf",
+                                                      ".ggml",          ".h5",          ".npz",
+                                                      ".msgpack",       ".onnx",        ".tflite",
                                                       ".bin.index.json"};
   return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
@@ -56,7 +47,36 @@ std::string_view torch_name(DType dtype) {
   }
 }
 
+// The members of a JSON object's text, each with its key, as they are spelt.
+std::vector<std::pair<std::string_view, std::string_view>> root_members(std::string_view text) {
+  std::vector<std::pair<std::string_view, std::string_view>> members;
+  JsonWalk walk(text);
+  std::size_t begin = 0;
+  std::string_view key;
+  for (JsonWalk::Token token{}; walk.next(token);) {
+    if (token.kind == JsonWalk::Kind::kKey && walk.depth() == 1) {
+      begin = token.begin;
+      key = walk.key();
+    } else if (walk.depth() == 1 && token.kind != JsonWalk::Kind::kOpen) {
+      members.emplace_back(key, text.substr(begin, token.end - begin));
+    }
+  }
+  return members;
+}
+
 }  // namespace
+
+std::string with_quantization(std::string_view config, std::string_view section) {
+  std::string text = "{";
+  for (const auto& [key, member] : root_members(config)) {
+    if (key == "quantization" || key == "quantization_config") continue;
+    text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
+  }
+  if (section.empty()) return text += "\n}\n";
+  text +=
+      fmt::format("{}\n  \"quantization\": {},\n  \"quantization_config\": {}\n}}\n", text == "{" ? "" : ",", section, section);
+  return text;
+}
 
 std::string_view main_dtype(std::span<const TensorSpec> tensors) {
   std::map<DType, std::uint64_t> bytes;

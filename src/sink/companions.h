@@ -23,4 +23,7 @@ std::string_view main_dtype(std::span<const TensorSpec> tensors);
 // else changes, and what is not there is not added. `config` must be valid.
 std::string with_dtype(std::string_view config, std::string_view dtype);
 
+// A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
+std::string with_quantization(std::string_view config, std::string_view section);
+
 }  // namespace ballast

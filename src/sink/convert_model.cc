@@ -4,8 +4,6 @@
 #include <iterator>
 #include <mutex>
 
-#include <sys/stat.h>
-
 #include <ballast/convert.h>
 
 #include "base/bytes.h"
@@ -18,6 +16,7 @@
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 #include "sink/selection.h"
+#include "sink/source_identity.h"
 #include "source/sha256.h"
 
 namespace ballast {
@@ -236,11 +235,9 @@ class Conversion {
 // Stands for the work: the files that are read, as they are now, and what becomes of which tensor.
 Result<std::string> resume_key(const Model& model, const Selection& selection, const SinkOptions& options) {
   std::string text = fmt::format("1\n{}\n{}\n", options.max_shard_bytes, safetensors::metadata_json(options.metadata));
-  for (const ModelFile& file : model.files()) {
-    struct stat status{};
-    if (::stat(file.path.c_str(), &status) != 0) return fail(Errc::kIo, "{}: cannot be found any more", escape(file.path));
-    text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-  }
+  const auto files = describe_files(model);
+  if (!files) return std::unexpected(files.error());
+  text += *files;
   for (std::size_t i = 0; i < selection.targets.size(); ++i) {
     text += fmt::format("{}\n{}\n{}\n", selection.sources[i]->name, selection.targets[i].name, name(selection.targets[i].dtype));
   }

@@ -47,8 +47,8 @@ Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tenso
 // What else there is to a sink, besides what users may ask for.
 struct SinkExtras {
   std::span<const Companion> companions = {};  // go into a directory; a single file has none
-  std::string resume_key = {};      // with one, what was written when the work breaks off is kept, and a later sink with the same key
-                                    // goes on from there
+  std::string resume_key = {};  // with one, what was written when the work breaks off is kept, and a later sink with the same key
+                                // goes on from there
   std::string index_metadata = {};  // members for the index beside total_size, as JSON; with some, there is always an index
 };
 

@@ -6,10 +6,10 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/json.h"
-#include "base/json_walk.h"
 #include "base/text.h"
 #include "convert/kernels.h"
 #include "model/locate.h"
+#include "sink/companions.h"
 #include "sink/file_sink.h"
 #include "sink/quantized_output.h"
 
@@ -46,34 +46,6 @@ std::string quantization_section(const QuantizeWork& work) {
   return text + "}";
 }
 
-// The members of a JSON object's text, each with its key, as they are spelt.
-std::vector<std::pair<std::string_view, std::string_view>> root_members(std::string_view text) {
-  std::vector<std::pair<std::string_view, std::string_view>> members;
-  JsonWalk walk(text);
-  std::size_t begin = 0;
-  std::string_view key;
-  for (JsonWalk::Token token{}; walk.next(token);) {
-    if (token.kind == JsonWalk::Kind::kKey && walk.depth() == 1) {
-      begin = token.begin;
-      key = walk.key();
-    } else if (walk.depth() == 1 && token.kind != JsonWalk::Kind::kOpen) {
-      members.emplace_back(key, text.substr(begin, token.end - begin));
-    }
-  }
-  return members;
-}
-
-// A config with the sections that tell how the weights are quantized, in place of those it may have had.
-std::string with_quantization(std::string_view config, const std::string& section) {
-  std::string text = "{";
-  for (const auto& [key, member] : root_members(config)) {
-    if (key == "quantization" || key == "quantization_config") continue;
-    text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
-  }
-  text += fmt::format("{}\n  \"quantization\": {},\n  \"quantization_config\": {}\n}}\n", text == "{" ? "" : ",", section, section);
-  return text;
-}
-
 Result<std::vector<Companion>> companions_of(const QuantizeWork& work) {
   std::vector<Companion> companions = work.companions;
   auto config = std::ranges::find(companions, "config.json", &Companion::name);
@@ -102,9 +74,9 @@ class MlxOutput final : public QuantizedOutput {
         directory, declare(),
         {.format = Format::kSafetensors, .max_shard_bytes = 5'000'000'000, .metadata = {{"format", "mlx"}}, .sync = sync},
         {.companions = *companions,
-         .resume_key = keep ? work_.key : "",
-         .index_metadata = fmt::format("\"total_parameters\": {},\n    \"{}\": \"{}\"", work_.model.parameter_count(), kKeyMember,
-                                       work_.key)});
+         .resume_key = keep ? work_.resume_key : "",
+         .index_metadata =
+             fmt::format("\"total_parameters\": {},\n    \"{}\": \"{}\"", work_.model.parameter_count(), kKeyMember, work_.key)});
     if (!sink) return std::unexpected(sink.error());
     sink_ = std::move(*sink);
     return {};
@@ -135,7 +107,7 @@ class MlxOutput final : public QuantizedOutput {
     return sink_->write(piece.tensor, piece.offset, bytes);
   }
 
-  Result<void> commit(const QuantizeReport&) override { return sink_->commit(); }
+  Result<void> commit() override { return sink_->commit(); }
 
   std::vector<File> files() const override {
     std::vector<File> files;
@@ -167,8 +139,7 @@ class MlxOutput final : public QuantizedOutput {
       specs.push_back({.name = std::string(tensor.name), .dtype = DType::kU32, .shape = shape});
       shape.back() = format.groups();
       for (const std::string_view kind : {"scales", "biases"}) {
-        specs.push_back(
-            {.name = fmt::format("{}.{}", module_of(tensor.name), kind), .dtype = format.parameters, .shape = shape});
+        specs.push_back({.name = fmt::format("{}.{}", module_of(tensor.name), kind), .dtype = format.parameters, .shape = shape});
       }
     }
     return specs;

@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "model/locate.h"
+#include "quantize/parquet_metadata.h"
 
 namespace ballast {
 namespace {
@@ -45,6 +46,8 @@ bool is_directory(const fs::directory_entry& entry) {
   return entry.is_directory(ignored) && !entry.is_symlink(ignored);
 }
 
+bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(".parquet"); }
+
 // Why a directory cannot be exchanged for another; empty if it can.
 std::string irreplaceable(const std::string& path, const std::vector<fs::directory_entry>& entries) {
   const std::string folder = folder_of(path);
@@ -57,7 +60,7 @@ std::string irreplaceable(const std::string& path, const std::vector<fs::directo
 }  // namespace
 
 bool is_model_name(std::string_view name) {
-  return name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
+  return is_parquet_part(name) || name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
          name.ends_with(".safetensors.index.json") || is_shard_name(name);
 }
 
@@ -139,8 +142,11 @@ Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
 Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) const {
   const auto entries = list(path_);
   if (!entries) return std::unexpected(entries.error());
+  const bool was_parquet = std::ranges::any_of(
+      *entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
   for (const fs::directory_entry& entry : *entries) {
     const std::string name = entry.path().filename().string();
+    if (was_parquet && name == kParquetMetadataFile) continue;  // it tells of parts that go
     const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
     if (is_new || is_model_name(name)) continue;
     const std::string kept = staging_ + "/" + name;

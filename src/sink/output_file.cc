@@ -124,6 +124,11 @@ Result<std::uint64_t> OutputFile::size() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+Result<void> OutputFile::clear() {
+  if (::ftruncate(fd_, 0) != 0) return fail_errno("cannot empty the file", errno);
+  return {};
+}
+
 Result<void> OutputFile::reserve(std::uint64_t size) {
   if (size == 0) return {};
   int failed = 0;

@@ -30,6 +30,12 @@ class OutputFile {
   const std::string& path() const { return path_; }
   Result<std::uint64_t> size() const;
 
+  // Where its bytes are meanwhile; empty when they have no name.
+  const std::string& kept_path() const { return hidden_; }
+
+  // Drops what is in it.
+  Result<void> clear();
+
   // Makes the file `size` bytes long, and finds out now whether there is room for them.
   Result<void> reserve(std::uint64_t size);
 

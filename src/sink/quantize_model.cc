@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 
@@ -11,7 +12,10 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "convert/nonfinite.h"
+#include "quantize/parquet_metadata.h"
 #include "quantize/quality.h"
+#include "quantize/quantized_source.h"
+#include "quantize/report.h"
 #include "sink/companions.h"
 #include "sink/quantized_output.h"
 #include "sink/source_identity.h"
@@ -20,13 +24,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::uint64_t kBlockValues = std::uint64_t{1} << 22;  // part of the format of Parquet files: other blocks are other bytes
-
-// What scales and biases of MLX are stored in.
-DType parameter_dtype(DType weights) {
-  if (weights == DType::kF64 || weights == DType::kF32) return DType::kF32;
-  return weights == DType::kF16 ? DType::kF16 : DType::kBF16;
-}
+namespace fs = std::filesystem;
 
 RowFormat row_format(const TensorInfo& tensor, const LayerPlan& plan, QuantizeFormat format) {
   const bool is_mlx = format == QuantizeFormat::kMlx;
@@ -34,7 +32,7 @@ RowFormat row_format(const TensorInfo& tensor, const LayerPlan& plan, QuantizeFo
           .bits = plan.bits,
           .group_size = plan.group_size,
           .affine = is_mlx ? Affine::kScaleBias : Affine::kScaleZero,
-          .parameters = is_mlx ? parameter_dtype(tensor.dtype) : DType::kBF16};
+          .parameters = is_mlx ? mlx_parameter_dtype(tensor.dtype) : DType::kBF16};
 }
 
 // Rows of bytes: one for each element of the first dimension if it fills whole bytes, else all at once.
@@ -44,7 +42,7 @@ RowFormat kept_format(const TensorInfo& tensor) {
 }
 
 void add_blocks(std::vector<TensorBlock>& blocks, std::size_t tensor, std::uint64_t rows, std::uint64_t columns) {
-  const std::uint64_t most = std::max<std::uint64_t>(kBlockValues / std::max<std::uint64_t>(columns, 1), 1);
+  const std::uint64_t most = rows_of_block(columns);
   const auto count = static_cast<std::uint32_t>(std::max<std::uint64_t>((rows + most - 1) / most, 1));
   for (std::uint32_t i = 0; i < count; ++i) {
     blocks.push_back(
@@ -67,6 +65,12 @@ struct Buffers {
   }
 };
 
+std::string hash_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(as_bytes(text));
+  return hash.hex();
+}
+
 class Quantization {
  public:
   Quantization(const Model& model, const QuantizeOptions& options)
@@ -79,6 +83,7 @@ class Quantization {
               .blocks = {},
               .companions = {},
               .key = {},
+              .resume_key = {},
               .source_json = {}} {}
 
   Result<QuantizeReport> run(const std::string& directory);
@@ -97,6 +102,10 @@ class Quantization {
   Result<void> check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const;
   bool note(Result<void> outcome, std::size_t block);
   QuantizeReport report() const;
+  Result<void> measure_skipped(const std::string& directory);
+  std::string make_key() const;
+  bool is_finished(const std::string& directory) const;
+  std::unexpected<Error> below_minimum(const QuantizeReport& report) const;
   std::vector<std::string> unused_settings() const;
   std::uint64_t source_row_bytes(std::size_t tensor) const;
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
@@ -151,7 +160,8 @@ Result<void> Quantization::prepare() {
   return choose_threads();
 }
 
-// A thread has the source's bytes of a block and what becomes of them; what Parquet gathers, and names and headers, have the rest.
+// A thread has the source's bytes of a block and what becomes of them; what Parquet gathers, and names and headers, have the
+// rest.
 Result<void> Quantization::choose_threads() {
   constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
   std::uint64_t largest = 1;
@@ -183,8 +193,7 @@ Result<QualitySums> Quantization::code(const TensorBlock& block, Buffers& buffer
   const RowFormat& format = work_.formats[block.tensor];
   const DType dtype = work_.model.tensors()[block.tensor].dtype;
   if (auto read = read_block(block, source_row_bytes(block.tensor), buffers.in); !read) return std::unexpected(read.error());
-  const QualitySums sums =
-      quantize_rows(options_.config.method, format, dtype, buffers.in, {}, buffers.rows(format, block.rows));
+  const QualitySums sums = quantize_rows(options_.config.method, format, dtype, buffers.in, {}, buffers.rows(format, block.rows));
   if (auto checked = check(block, sums, buffers); !checked) return std::unexpected(checked.error());
   return sums;
 }
@@ -192,9 +201,10 @@ Result<QualitySums> Quantization::code(const TensorBlock& block, Buffers& buffer
 Result<void> Quantization::check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const {
   if (!std::isfinite(sums.weights)) {
     const TensorInfo& tensor = work_.model.tensors()[block.tensor];
-    return fail_tensor(block.tensor, Errc::kCorrupt,
-                       fmt::format("{} of {} values in rows {} to {} are NaN or infinite", count_nonfinite(tensor.dtype, buffers.in),
-                                   sums.count, block.first_row, block.first_row + block.rows - 1));
+    return fail_tensor(
+        block.tensor, Errc::kCorrupt,
+        fmt::format("{} of {} values in rows {} to {} are NaN or infinite", count_nonfinite(tensor.dtype, buffers.in), sums.count,
+                    block.first_row, block.first_row + block.rows - 1));
   }
   const auto is_finite = [](float value) { return std::isfinite(value); };
   if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {
@@ -310,11 +320,12 @@ std::vector<std::string> Quantization::unused_settings() const {
     warnings.push_back(fmt::format(
         "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
   }
-  if (config.enable_spatial) {
+  if (config.enable_spatial && !profile_config(config.deployment_profile).enable_spatial) {
     warnings.emplace_back("enable_spatial has no effect without statistics of activations: channels are not equalized");
   }
   if (config.target_model_size_mb) {
-    warnings.push_back(fmt::format("target_model_size_mb {} has no effect yet: bits are as planned", *config.target_model_size_mb));
+    warnings.push_back(fmt::format("target_model_size_mb {} has no effect without statistics of activations: bits are as planned",
+                                   *config.target_model_size_mb));
   }
   return warnings;
 }
@@ -322,10 +333,6 @@ std::vector<std::string> Quantization::unused_settings() const {
 QuantizeReport Quantization::report() const {
   QuantizeReport report{.source_bytes = work_.model.file_size(), .modality = work_.modality, .warnings = unused_settings()};
   std::size_t block = 0;
-  double parameters = 0;
-  double cosines = 0;
-  double errors = 0;
-  double stored = 0;
   for (std::size_t i = 0; i < work_.plans.size(); ++i) {
     QualitySums sums;
     for (; block < work_.blocks.size() && work_.blocks[block].tensor == i; ++block) sums.add(figures_[block]);
@@ -334,35 +341,112 @@ QuantizeReport Quantization::report() const {
       continue;
     }
     const TensorInfo& tensor = work_.model.tensors()[i];
-    const LayerPlan& plan = work_.plans[i];
     const RowFormat& format = work_.formats[i];
-    const std::uint64_t bytes = plan.rows * (format.packed_bytes() + format.groups() * 2 * bits(format.parameters) / 8);
     report.layers.push_back({.name = std::string(tensor.name),
                              .dtype = tensor.dtype,
                              .shape = {tensor.shape.begin(), tensor.shape.end()},
-                             .bits = plan.bits,
-                             .group_size = plan.group_size,
+                             .bits = format.bits,
+                             .group_size = format.group_size,
                              .parameters = tensor.elements(),
-                             .bytes = bytes,
+                             .bytes = work_.plans[i].rows * format.stored_bytes(),
                              .planned_bits = planned_bits_[i],
                              .quality = quality_of(sums)});
-    const auto weight = static_cast<double>(tensor.elements());
-    const Quality& quality = report.layers.back().quality;
-    parameters += weight;
-    stored += static_cast<double>(bytes);
-    cosines += weight * quality.cosine_similarity;
-    errors += weight * quality.relative_rmse;
-    report.quality.max_error = std::max(report.quality.max_error, quality.max_error);
-    report.passed = report.passed && quality.cosine_similarity >= options_.config.min_accuracy;
   }
-  if (parameters > 0) {
-    report.quality.cosine_similarity = cosines / parameters;
-    report.quality.relative_rmse = errors / parameters;
-    report.bits_per_weight = stored * 8 / parameters;
-  }
-  report.quality.sqnr_db = -20 * std::log10(report.quality.relative_rmse);
+  summarize_layers(report, options_.config.min_accuracy);
   return report;
 }
 
+// Blocks that an earlier run wrote are compared as they are on the disk.
+Result<void> Quantization::measure_skipped(const std::string& directory) {
+  if (std::ranges::find(skipped_, true) == skipped_.end()) return {};
+  const auto written = open_quantized(directory);
+  if (!written) return std::unexpected(written.error());
+  std::vector<Buffers> buffers(threads_);
+  parallel_for(work_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
+    const TensorBlock& block = work_.blocks[i];
+    if (!skipped_[i] || !work_.is_quantized(block.tensor)) return true;
+    Buffers& own = buffers[worker];
+    const TensorInfo& tensor = work_.model.tensors()[block.tensor];
+    auto read = read_block(block, source_row_bytes(block.tensor), own.in);
+    if (read) read = (*written)->read_rows(tensor.name, block.first_row, own.rows(work_.formats[block.tensor], block.rows));
+    if (read) {
+      figures_[i] = compare_rows(work_.formats[block.tensor], tensor.dtype, own.in, own.packed, own.scales, own.offsets);
+    }
+    const std::scoped_lock lock(mutex_);
+    if (!read && !error_) error_ = std::move(read.error());
+    return !error_;
+  });
+  if (error_) return std::unexpected(std::move(*error_));
+  return {};
+}
+
+// What makes two runs the same work: threads and memory do not change a byte.
+std::string Quantization::make_key() const {
+  QuantizeConfig config = options_.config;
+  config.num_threads = 0;
+  config.max_memory_limit_mb = 0;
+  std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(work_.modality), files_json(work_.model));
+  for (const TensorInfo& tensor : work_.model.tensors()) {
+    text += fmt::format("{}\n{} {} {}\n", tensor.name, name(tensor.dtype), to_string(tensor.shape), tensor.begin);
+  }
+  return hash_of(text);
+}
+
+// An output that is older than what it was made of was made of something else.
+bool Quantization::is_finished(const std::string& directory) const {
+  const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
+  if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
+  std::error_code error;
+  const auto made = fs::last_write_time(
+      fs::path(directory) / (is_mlx ? "model.safetensors.index.json" : std::string(kParquetMetadataFile)), error);
+  return !error && std::ranges::all_of(work_.model.files(), [&](const ModelFile& file) {
+    std::error_code unknown;
+    return fs::last_write_time(file.path, unknown) <= made && !unknown;
+  });
+}
+
+Result<QuantizeReport> Quantization::run(const std::string& directory) {
+  const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
+  if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
+  work_.key = make_key();
+  const auto files = describe_files(work_.model);
+  if (!files) return std::unexpected(files.error());
+  work_.resume_key = hash_of(work_.key + *files);
+  work_.source_json = files_json(work_.model);
+  if (options_.resume && is_finished(directory)) {
+    return QuantizeReport{.source_bytes = work_.model.file_size(), .modality = work_.modality, .was_done = true};
+  }
+  if (auto raised = raise_bits(); !raised) return std::unexpected(raised.error());
+
+  const auto output = is_mlx ? create_mlx_output(directory, work_, options_.sync, options_.resume)
+                             : create_parquet_output(directory, work_, options_.sync, options_.resume);
+  if (!output) return std::unexpected(output.error());
+  if (auto processed = process(**output); !processed) return std::unexpected(processed.error());
+  if (auto found = report(); options_.config.fail_fast && !found.passed) return below_minimum(found);
+  if (auto committed = (*output)->commit(); !committed) return std::unexpected(committed.error());
+  if (auto measured = measure_skipped(directory); !measured) return std::unexpected(measured.error());
+
+  QuantizeReport done = report();
+  for (const QuantizedOutput::File& file : (*output)->files()) {
+    done.files.push_back(file.path);
+    done.bytes += file.bytes;
+  }
+  return done;
+}
+
+std::unexpected<Error> Quantization::below_minimum(const QuantizeReport& report) const {
+  const auto worst =
+      std::ranges::min_element(report.layers, {}, [](const LayerReport& l) { return l.quality.cosine_similarity; });
+  return fail(Errc::kBelowMinimum, "{}: tensor {}: cosine {:.4f} at {} bits is below the minimum of {}; nothing was written",
+              escape(work_.model.path()), quote(worst->name), worst->quality.cosine_similarity, worst->bits,
+              options_.config.min_accuracy);
+}
+
 }  // namespace
+
+Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  if (auto checked = validate(options.config); !checked) return std::unexpected(checked.error());
+  return Quantization(model, options).run(directory);
+}
+
 }  // namespace ballast

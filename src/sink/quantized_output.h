@@ -9,7 +9,7 @@
 
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/quantize.h>
+#include <ballast/quantize_config.h>
 
 #include "quantize/layer_plan.h"
 #include "quantize/rows.h"
@@ -31,12 +31,13 @@ struct QuantizeWork {
   const Model& model;
   const QuantizeConfig& config;
   Modality modality;
-  std::vector<LayerPlan> plans;      // for each tensor
-  std::vector<RowFormat> formats;    // for each tensor; those kept have rows of bytes, in `columns`
-  std::vector<TensorBlock> blocks;   // in the order of the model
-  std::vector<Companion> companions; // config.json and so on
-  std::string key;                   // what makes two runs the same work
-  std::string source_json;           // which files were read, as JSON
+  std::vector<LayerPlan> plans;       // for each tensor
+  std::vector<RowFormat> formats;     // for each tensor; those kept have rows of bytes, in `columns`
+  std::vector<TensorBlock> blocks;    // in the order of the model
+  std::vector<Companion> companions;  // config.json and so on
+  std::string key;                    // of the config and of what the model is made of: stored with the result
+  std::string resume_key;             // the same, and of when its files were changed
+  std::string source_json;            // which files were read, as JSON
 
   bool is_quantized(std::size_t tensor) const { return plans[tensor].bits != 0; }
 };
@@ -64,8 +65,8 @@ class QuantizedOutput {
   // Nothing more will come: wakes those who wait for their turn.
   virtual void stop() {}
 
-  // Puts the directory in place. `report` has the figures of all layers.
-  virtual Result<void> commit(const QuantizeReport& report) = 0;
+  // Puts the directory in place.
+  virtual Result<void> commit() = 0;
 
   virtual std::vector<File> files() const = 0;
 };

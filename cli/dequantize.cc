@@ -1,0 +1,92 @@
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/quantize.h>
+#include <ballast/text.h>
+
+#include "arguments.h"
+#include "command.h"
+#include "format.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string in;
+  std::string out;
+  std::string dtype;
+  std::string max_shard_size;
+  unsigned threads = 0;
+  std::uint64_t memory_limit_mb = 384;
+  bool json = false;
+};
+
+Exit run_dequantize(const Options& options) {
+  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}, .threads = options.threads},
+                               .memory_limit = options.memory_limit_mb << 20};
+  if (!options.dtype.empty()) {
+    const auto dtype = parse_dtype_argument(options.dtype);
+    if (!dtype) return report(dtype.error());
+    dequantize.dtype = *dtype;
+  }
+  if (!options.max_shard_size.empty()) {
+    const auto bytes = parse_size(options.max_shard_size);
+    if (!bytes) return report(bytes.error());
+    dequantize.sink.max_shard_bytes = *bytes;
+  }
+  ProgressBar bar("dequantizing");
+  dequantize.progress = bar.callback();
+  const auto done = dequantize_model(options.in, options.out, dequantize);
+  bar.clear();
+  if (!done) return report(done.error());
+  std::uint64_t bytes = 0;
+  Json files = Json::array();
+  for (const ConvertedFile& file : done->files) {
+    bytes += file.bytes;
+    files.push_back({{"path", file.path}, {"size", file.bytes}});
+  }
+  if (options.json) {
+    const Json json{{"input", options.in},           {"output", options.out},          {"files", std::move(files)},
+                    {"tensor_count", done->tensors}, {"dequantized", done->converted}, {"data_bytes", done->data_bytes}};
+    print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+  } else {
+    print("{}: {} in {}, {}, {} dequantized, {} copied\n", tinted(Tone::kBold, escape(options.out)),
+          counted(done->tensors, "tensor"), counted(done->files.size(), "file"), human_bytes(bytes), grouped(done->converted),
+          grouped(done->tensors - done->converted));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_dequantize(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("dequantize", "Write a quantized model as floats again");
+  command->add_option("IN", options->in, "A directory of Parquet V2 Extended or of MLX's quantized SafeTensors")->required();
+  command->add_option("OUT", options->out, "One file if it ends in .safetensors or .mlx, else a model directory")->required();
+  command->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16 (default: what each tensor had before)")
+      ->type_name("DTYPE");
+  command
+      ->add_option("--max-shard-size", options->max_shard_size,
+                   "Split a directory's weights into files of at most this, such as 5GB")
+      ->type_name("SIZE");
+  add_threads(*command, options->threads);
+  command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
+      ->type_name("MB")
+      ->check(CLI::Range(16, 1'048'576).description(""));
+  add_json(*command, options->json);
+  command->footer(
+      "Of MLX's weights this gives, in the dtype that they have, the very bits of mlx.core.dequantize on a CPU.\n\n"
+      "Examples:\n"
+      "  ballast dequantize qwen3-4bit/ restored/\n"
+      "  ballast dequantize out/ restored.safetensors --dtype f32");
+  command->callback([options, &run] { run = [options] { return run_dequantize(*options); }; });
+}
+
+}  // namespace ballast::cli

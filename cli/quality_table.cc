@@ -1,0 +1,96 @@
+#include "quality_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <ballast/text.h>
+
+#include "format.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+std::string decibels(double value) { return std::isfinite(value) ? fmt::format("{:.1f} dB", value) : "exact"; }
+
+}  // namespace
+
+Json report_json(const QuantizeReport& report) {
+  Json layers = Json::array();
+  for (const LayerReport& layer : report.layers) {
+    layers.push_back({{"name", layer.name},
+                      {"dtype", name(layer.dtype)},
+                      {"shape", layer.shape},
+                      {"bits", layer.bits},
+                      {"planned_bits", layer.planned_bits},
+                      {"group_size", layer.group_size},
+                      {"parameters", layer.parameters},
+                      {"bytes", layer.bytes},
+                      {"cosine_similarity", layer.quality.cosine_similarity},
+                      {"relative_rmse", layer.quality.relative_rmse},
+                      {"sqnr_db", number(layer.quality.sqnr_db)},
+                      {"max_error", layer.quality.max_error}});
+  }
+  return {{"compression_ratio", report.compression_ratio()},
+          {"bits_per_weight", report.bits_per_weight},
+          {"cosine_similarity", report.quality.cosine_similarity},
+          {"relative_rmse", report.quality.relative_rmse},
+          {"sqnr_db", number(report.quality.sqnr_db)},
+          {"max_error", report.quality.max_error},
+          {"model_size_mb", static_cast<double>(report.bytes) / 1e6},
+          {"source_bytes", report.source_bytes},
+          {"bytes", report.bytes},
+          {"modality", name(report.modality)},
+          {"passed", report.passed},
+          {"quantized_tensors", report.layers.size()},
+          {"kept_tensors", report.kept},
+          {"files", report.files},
+          {"layers", std::move(layers)}};
+}
+
+void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
+  constexpr std::size_t kFew = 10;
+  if (report.layers.empty()) return;
+  std::vector<const LayerReport*> layers;
+  for (const LayerReport& layer : report.layers) layers.push_back(&layer);
+  std::ranges::stable_sort(layers, std::greater(), [](const LayerReport* layer) { return layer->quality.relative_rmse; });
+  const std::size_t shown = all ? layers.size() : std::min(layers.size(), kFew);
+  std::size_t widest = 12;
+  for (std::size_t i = 0; i < shown; ++i) widest = std::max(widest, width(label_text(layers[i]->name)));
+  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:>4}  {:>5}  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}", "worst first", widest,
+                                               "bits", "group", "cosine", "rel RMSE", "SQNR", "max error", "size")));
+  for (std::size_t i = 0; i < shown; ++i) {
+    const LayerReport& layer = *layers[i];
+    const std::string label = label_text(layer.name);
+    const std::string bits =
+        layer.bits == layer.planned_bits ? fmt::format("{}", layer.bits) : fmt::format("{}→{}", layer.planned_bits, layer.bits);
+    const bool bad = layer.quality.cosine_similarity < min_accuracy;
+    const std::string cosine = fmt::format("{:>8.5f}", layer.quality.cosine_similarity);
+    print("{}{:{}}  {}{}  {:>5}  {}  {:>8.5f}  {:>8}  {:>9.3g}  {:>8}\n", label, "", widest - width(label),
+          std::string(4 - std::min<std::size_t>(4, width(bits)), ' '), bits, layer.group_size,
+          bad ? tinted(Tone::kRed, cosine) : cosine, layer.quality.relative_rmse, decibels(layer.quality.sqnr_db),
+          layer.quality.max_error, human_bytes(layer.bytes));
+  }
+  if (shown < layers.size())
+    print("{}\n", tinted(Tone::kDim, fmt::format("… and {} more; --layers lists all", layers.size() - shown)));
+}
+
+void print_totals(const QuantizeReport& report) {
+  print("{:.2f} bits per weight, {} smaller: {} to {}\n", report.bits_per_weight,
+        tinted(Tone::kBold, fmt::format("{:.2f}x", report.compression_ratio())), human_bytes(report.source_bytes),
+        human_bytes(report.bytes));
+  if (report.layers.empty()) return;
+  print("cosine {:.5f}, relative RMSE {:.5f}, SQNR {}, max error {:.3g}\n", report.quality.cosine_similarity,
+        report.quality.relative_rmse, decibels(report.quality.sqnr_db), report.quality.max_error);
+}
+
+}  // namespace ballast::cli

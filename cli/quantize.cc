@@ -1,0 +1,187 @@
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/quantize.h>
+#include <ballast/text.h>
+
+#include "command.h"
+#include "format.h"
+#include "quality_table.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string in;
+  std::string out;
+  std::string config;
+  ConfigFields fields;  // what the command line says
+  std::vector<std::string> keep;
+  bool validate = false;
+  bool resume = false;
+  bool no_sync = false;
+  bool all_layers = false;
+  ReadOptions read;
+  bool json = false;
+};
+
+Result<ConfigFields> read_config(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    return std::unexpected(
+        Error{.code = Errc::kInvalidArgument, .message = fmt::format("{}: the config cannot be read", escape(path))});
+  }
+  auto fields = parse_config_fields(text);
+  if (!fields) return std::unexpected(std::move(fields.error()).at(escape(path)));
+  return fields;
+}
+
+Result<QuantizeConfig> make_config(const Options& options) {
+  std::vector<ConfigFields> sources;
+  if (!options.config.empty()) {
+    auto fields = read_config(options.config);
+    if (!fields) return std::unexpected(fields.error());
+    sources.push_back(std::move(*fields));
+  }
+  auto environment = config_fields_from_environment();
+  if (!environment) return std::unexpected(environment.error());
+  sources.push_back(std::move(*environment));
+  sources.push_back(options.fields);
+  auto config = make_quantize_config(sources);
+  if (!config) return config;
+  config->sensitive_layer_names.insert(config->sensitive_layer_names.end(), options.keep.begin(), options.keep.end());
+  return config;
+}
+
+void print_done(const Options& options, const QuantizeReport& done, double seconds) {
+  print("{}: {} quantized, {} kept, {}{}\n", tinted(Tone::kBold, escape(options.out)), counted(done.layers.size(), "tensor"),
+        grouped(done.kept), counted(done.files.size(), "file"),
+        seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s)", seconds)));
+  print_totals(done);
+}
+
+// What was written, read back and compared.
+Result<QuantizeReport> validate_output(const Model& model, const Options& options, const QuantizeConfig& config) {
+  ProgressBar bar("validating");
+  return validate_model(model, options.out,
+                        {.min_accuracy = config.min_accuracy, .threads = config.num_threads, .progress = bar.callback()});
+}
+
+Exit run_quantize(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  auto config = make_config(options);
+  if (!config) return report(config.error());
+  const auto model = Model::open(options.in, options.read.open());
+  if (!model) return report(model.error());
+  for (const std::string& warning : model->warnings()) warn(warning);
+
+  ProgressBar bar("quantizing");
+  auto done = quantize_model(*model, options.out,
+                             {.config = *config, .sync = !options.no_sync, .resume = options.resume, .progress = bar.callback()});
+  bar.clear();
+  if (!done) return report(done.error());
+  for (const std::string& warning : done->warnings) warn(warning);
+  const bool was_done = done->was_done;
+  if (was_done && !options.json)
+    print("{}: is there already, made of the same files with the same settings\n", escape(options.out));
+  if (options.validate || was_done) {
+    auto validated = validate_output(*model, options, *config);
+    if (!validated) return report(validated.error());
+    if (!was_done) {
+      for (std::size_t i = 0; i < validated->layers.size(); ++i) validated->layers[i].planned_bits = done->layers[i].planned_bits;
+    }
+    *done = std::move(*validated);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    Json json{{"input", options.in},
+              {"output", options.out},
+              {"format", name(config->format)},
+              {"method", name(config->method)},
+              {"bit_width", config->bit_width},
+              {"group_size", config->group_size},
+              {"min_accuracy", config->min_accuracy},
+              {"validated", options.validate || was_done},
+              {"quantization_time_s", seconds},
+              {"warnings", done->warnings}};
+    json.update(report_json(*done));
+    print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+  } else {
+    print_done(options, *done, seconds);
+    print("\n");
+    print_layers(*done, config->min_accuracy, options.all_layers);
+  }
+  if (!done->passed) {
+    warn(fmt::format("some layers are below the minimum cosine of {} even with 8 bits", config->min_accuracy));
+    if (options.validate) return kFoundFalse;
+  }
+  return kDone;
+}
+
+// An option that sets a field of the config; what is wrong with it is found with the other sources.
+void add_field(CLI::App& command, Options& options, const std::string& flags, const std::string& field, const std::string& type,
+               const std::string& help) {
+  command
+      .add_option_function<std::string>(
+          flags, [&options, field](const std::string& value) { options.fields[field] = value; }, help)
+      ->type_name(type);
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("quantize", "Write a model with 2 to 8 bits per weight, and say what that costs");
+  command->add_option("IN,--input", options->in, "A weights file, a model directory or an index")->required();
+  command->add_option("OUT,--output", options->out, "The directory to make")->required();
+  add_field(*command, *options, "--bits,--bit-width", "bit_width", "N", "2, 3, 4, 5, 6 or 8");
+  add_field(*command, *options, "--group-size", "group_size", "N", "Weights that share a scale: 32, 64, 128, or 256 in Parquet");
+  add_field(*command, *options, "--format", "format", "FORMAT", "parquet (default) or mlx");
+  add_field(*command, *options, "--method", "method", "METHOD", "search (default, the best), rtn (as MLX does it, fast) or hqq");
+  add_field(*command, *options, "--profile", "deployment_profile", "NAME",
+            "edge (2 bits), local (4 bits, default) or cloud (8 bits)");
+  command->add_option("--config", options->config, "Settings from a YAML file; see docs/quantization.md")->type_name("FILE");
+  add_field(*command, *options, "--modality", "modality", "NAME", "text, code, image or audio (default: as the model says)");
+  add_field(*command, *options, "--recipe", "recipe", "NAME",
+            "mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6: more bits where they count");
+  command->add_option("--keep", options->keep, "Leave tensors whose name matches as they are; repeatable")
+      ->type_name("GLOB")
+      ->expected(1)
+      ->take_all();
+  add_field(*command, *options, "--min-accuracy", "min_accuracy", "X",
+            "Give layers more bits until their cosine is at least this");
+  command->add_flag_callback(
+      "--fail-fast", [options] { options->fields["fail_fast"] = std::string("true"); },
+      "Give up at the first layer below the minimum, and write nothing");
+  command->add_flag("--validate", options->validate, "Read back what was written and compare it with the source");
+  command->add_flag("--resume", options->resume,
+                    "Keep what is done as OUT.incomplete if the work breaks off, and go on from there");
+  command->add_flag("--no-sync", options->no_sync, "Do not wait for the disk at the end");
+  command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");
+  add_field(*command, *options, "--threads", "num_threads", "N", "Threads to use (default: one per core)");
+  add_field(*command, *options, "--memory-limit", "max_memory_limit_mb", "MB", "Memory to use, in MiB (default 384)");
+  add_read_options(*command, options->read);
+  add_json(*command, options->json);
+  command->footer(
+      "Settings: the command line wins over BALLAST_* variables, these over --config, that over the profile.\n"
+      "Quality is of the bytes written: cosine and relative RMSE of the weights, layer by layer.\n\n"
+      "Examples:\n"
+      "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
+      "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
+      "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
+      "  ballast quantize model/ out/ --json | jq '.layers[] | select(.cosine_similarity < 0.99)'");
+  command->callback([options, &run] { run = [options] { return run_quantize(*options); }; });
+}
+
+}  // namespace ballast::cli

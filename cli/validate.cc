@@ -1,0 +1,78 @@
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/quantize.h>
+#include <ballast/text.h>
+
+#include "command.h"
+#include "format.h"
+#include "quality_table.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string original;
+  std::string quantized;
+  double min_accuracy = 0;
+  unsigned threads = 0;
+  bool all_layers = false;
+  ReadOptions read;
+  bool json = false;
+};
+
+Exit run_validate(const Options& options) {
+  const auto model = Model::open(options.original, options.read.open());
+  if (!model) return report(model.error());
+  ProgressBar bar("validating");
+  const auto found = validate_model(
+      *model, options.quantized, {.min_accuracy = options.min_accuracy, .threads = options.threads, .progress = bar.callback()});
+  bar.clear();
+  if (!found) return report(found.error());
+  for (const std::string& warning : found->warnings) warn(warning);
+  if (options.json) {
+    Json json{{"original", options.original}, {"quantized", options.quantized}, {"min_accuracy", options.min_accuracy}};
+    json.update(report_json(*found));
+    json["warnings"] = found->warnings;
+    print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+  } else {
+    print("{}: {}  ({} quantized, {} kept)\n", tinted(Tone::kBold, escape(options.quantized)),
+          found->passed ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, "not good enough"),
+          counted(found->layers.size(), "tensor"), grouped(found->kept));
+    print_totals(*found);
+    print("\n");
+    print_layers(*found, options.min_accuracy, options.all_layers);
+  }
+  return found->passed ? kDone : kFoundFalse;
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("validate", "Measure how far a quantized model is from its original");
+  add_path(*command, options->original, "ORIGINAL");
+  command->add_option("QUANTIZED", options->quantized, "A directory of Parquet V2 Extended or of MLX's quantized SafeTensors")
+      ->required();
+  command->add_option("--min-accuracy", options->min_accuracy, "The cosine that every layer must have, from 0 to 1")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0).description(""));
+  command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");
+  add_threads(*command, options->threads);
+  add_read_options(*command, options->read);
+  add_json(*command, options->json);
+  command->footer(
+      "Exits with 0 if every layer has the cosine asked for and what was kept is the same, 1 if not.\n\n"
+      "Examples:\n"
+      "  ballast validate Qwen3-0.6B/ qwen3-4bit/\n"
+      "  ballast validate model.safetensors out/ --min-accuracy 0.99 --json");
+  command->callback([options, &run] { run = [options] { return run_validate(*options); }; });
+}
+
+}  // namespace ballast::cli

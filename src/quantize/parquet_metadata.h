@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ballast/error.h>
+
+namespace ballast {
+
+// metadata.json of a directory of Parquet V2 Extended, as far as it is needed to read it.
+struct ParquetMetadata {
+  struct Part {
+    std::string file;
+    std::uint64_t bytes = 0;
+    std::string sha256;
+  };
+  std::string modality;
+  std::string key;  // what makes two runs the same work
+  std::vector<Part> parts;
+};
+
+inline constexpr std::string_view kParquetFormat = "parquet_v2_extended";
+inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
+
+Result<ParquetMetadata> parse_parquet_metadata(std::string_view text);
+
+}  // namespace ballast

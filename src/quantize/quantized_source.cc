@@ -1,0 +1,45 @@
+#include "quantize/quantized_source.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include <ballast/quantize.h>
+
+#include "base/checked.h"
+
+namespace ballast {
+
+Result<std::unique_ptr<QuantizedSource>> open_quantized(const std::string& path) {
+  return is_parquet_model(path) ? open_parquet_quantized(path) : open_mlx_quantized(path);
+}
+
+Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
+  const auto source = open_quantized(path);
+  if (!source) return std::unexpected(source.error());
+  QuantizedModelInfo info{.format = (*source)->format(), .files = {}, .tensors = {}, .modality = (*source)->modality()};
+  for (const std::string& file : (*source)->files()) {
+    std::error_code unknown;
+    info.files.push_back({.path = file, .bytes = std::filesystem::file_size(file, unknown)});
+  }
+  for (const QuantizedTensor& tensor : (*source)->tensors()) {
+    info.tensors.push_back({.name = tensor.name,
+                            .dtype = tensor.dtype,
+                            .shape = tensor.shape,
+                            .bits = tensor.format.bits,
+                            .group_size = tensor.is_quantized() ? tensor.format.group_size : 0,
+                            .parameters = checked_elements(tensor.shape).value_or(0),
+                            .bytes = tensor.bytes});
+  }
+  return info;
+}
+
+const QuantizedTensor* QuantizedSource::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : found->second;
+}
+
+void QuantizedSource::index_tensors() {
+  for (const QuantizedTensor& tensor : tensors()) index_.emplace(tensor.name, &tensor);
+}
+
+}  // namespace ballast

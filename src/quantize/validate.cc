@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <optional>
+
+#include <ballast/quantize.h>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "quantize/quantized_source.h"
+#include "quantize/report.h"
+
+namespace ballast {
+namespace {
+
+// A tensor of the original with what became of it.
+struct Pair {
+  const TensorInfo* original;
+  const QuantizedTensor* quantized;
+  std::uint64_t row_bytes;  // of the original; of pieces of it if it was kept
+  std::uint64_t rows;
+};
+
+struct Block {
+  std::size_t pair;
+  std::uint64_t first_row;
+  std::uint64_t rows;
+};
+
+struct Buffers {
+  std::vector<std::byte> original;
+  std::vector<std::byte> packed;
+  std::vector<float> scales;
+  std::vector<float> offsets;
+};
+
+class Validation {
+ public:
+  Validation(const Model& original, const QuantizedSource& quantized, const ValidateOptions& options)
+      : original_(original), quantized_(quantized), options_(options) {}
+
+  Result<QuantizeReport> run() {
+    if (auto paired = pair_tensors(); !paired) return std::unexpected(paired.error());
+    cut();
+    std::vector<Buffers> buffers(thread_count(options_.threads));
+    parallel_for(blocks_.size(), static_cast<unsigned>(buffers.size()),
+                 [&](unsigned worker, std::size_t i) { return note(compare(i, buffers[worker]), i); });
+    if (error_) return std::unexpected(std::move(*error_));
+    return report();
+  }
+
+ private:
+  std::unexpected<Error> fail_tensor(const TensorInfo& tensor, const std::string& message) const {
+    return fail(Errc::kCorrupt, "{}: tensor {}: {}", escape(quantized_.directory()), quote(tensor.name), message);
+  }
+
+  Result<void> pair_tensors() {
+    for (const TensorInfo& tensor : original_.tensors()) {
+      const QuantizedTensor* const found = quantized_.find(tensor.name);
+      if (found == nullptr) return fail_tensor(tensor, fmt::format("is missing, {} has it", escape(original_.path())));
+      if (!std::ranges::equal(found->shape, tensor.shape)) {
+        return fail_tensor(tensor, fmt::format("has shape {}, in {} it is {}", to_string(found->shape), escape(original_.path()),
+                                               to_string(tensor.shape)));
+      }
+      if (!found->is_quantized() && found->dtype != tensor.dtype) {
+        return fail_tensor(
+            tensor, fmt::format("is {}, in {} it is {}", name(found->dtype), escape(original_.path()), name(tensor.dtype)));
+      }
+      const std::uint64_t rows = found->is_quantized() ? found->rows : tensor.bytes() == 0 ? 0 : 1;
+      pairs_.push_back(
+          {.original = &tensor, .quantized = found, .row_bytes = rows == 0 ? 0 : tensor.bytes() / rows, .rows = rows});
+    }
+    for (const QuantizedTensor& tensor : quantized_.tensors()) {
+      if (!original_.has(tensor.name)) {
+        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", escape(quantized_.directory()), quote(tensor.name),
+                    escape(original_.path()));
+      }
+    }
+    return {};
+  }
+
+  // As quantize_model() does it, so that the figures are the same to the last bit. Those kept are compared in pieces of any size.
+  void cut() {
+    constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      Pair& pair = pairs_[i];
+      std::uint64_t most = rows_of_block(pair.quantized->format.columns);
+      if (!pair.quantized->is_quantized()) {
+        pair.rows = pair.original->bytes();
+        pair.row_bytes = 1;
+        most = kPiece;
+      }
+      for (std::uint64_t row = 0; row < pair.rows; row += most) {
+        blocks_.push_back({.pair = i, .first_row = row, .rows = std::min(most, pair.rows - row)});
+        total_ += blocks_.back().rows * pair.row_bytes;
+      }
+    }
+    figures_.resize(blocks_.size());
+    differs_.resize(pairs_.size());
+  }
+
+  Result<void> compare(std::size_t index, Buffers& buffers) {
+    const Block& block = blocks_[index];
+    const Pair& pair = pairs_[block.pair];
+    buffers.original.resize(block.rows * pair.row_bytes);
+    if (auto read = original_.read_into(pair.original->name, block.first_row * pair.row_bytes, buffers.original); !read) {
+      return read;
+    }
+    const RowFormat& format = pair.quantized->format;
+    if (!pair.quantized->is_quantized()) {
+      buffers.packed.resize(buffers.original.size());
+      if (auto read = quantized_.read_kept(pair.original->name, block.first_row, buffers.packed); !read) return read;
+      if (buffers.packed == buffers.original) return {};
+      const std::scoped_lock lock(mutex_);
+      differs_[block.pair] = true;
+      return {};
+    }
+    buffers.packed.resize(block.rows * format.packed_bytes());
+    buffers.scales.resize(block.rows * format.groups());
+    buffers.offsets.resize(block.rows * format.groups());
+    const auto read = quantized_.read_rows(pair.original->name, block.first_row,
+                                           {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
+    if (!read) return read;
+    figures_[index] =
+        compare_rows(format, pair.original->dtype, buffers.original, buffers.packed, buffers.scales, buffers.offsets);
+    if (!std::isfinite(figures_[index].weights) || !std::isfinite(figures_[index].error)) {
+      return fail_tensor(*pair.original, fmt::format("values in rows {} to {} are NaN or infinite", block.first_row,
+                                                     block.first_row + block.rows - 1));
+    }
+    return {};
+  }
+
+  bool note(Result<void> outcome, std::size_t index) {
+    const Pair& pair = pairs_[blocks_[index].pair];
+    const std::scoped_lock lock(mutex_);
+    done_ += blocks_[index].rows * pair.row_bytes;
+    if (!outcome && !error_) error_ = std::move(outcome.error());
+    if (!error_ && options_.progress && !options_.progress(done_, total_, pair.original->name)) {
+      error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
+    }
+    return !error_;
+  }
+
+  QuantizeReport report() const {
+    QuantizeReport report{.files = quantized_.files(),
+                          .source_bytes = original_.file_size(),
+                          .bytes = quantized_.file_size(),
+                          .modality = original_.modality()};
+    std::size_t block = 0;
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      QualitySums sums;
+      for (; block < blocks_.size() && blocks_[block].pair == i; ++block) sums.add(figures_[block]);
+      const QuantizedTensor& tensor = *pairs_[i].quantized;
+      if (!tensor.is_quantized()) {
+        ++report.kept;
+        if (differs_[i])
+          report.warnings.push_back(fmt::format("tensor {} was not quantized, but is not the same", quote(tensor.name)));
+        continue;
+      }
+      report.layers.push_back({.name = tensor.name,
+                               .dtype = pairs_[i].original->dtype,
+                               .shape = tensor.shape,
+                               .bits = tensor.format.bits,
+                               .group_size = tensor.format.group_size,
+                               .parameters = pairs_[i].original->elements(),
+                               .bytes = tensor.bytes,
+                               .planned_bits = tensor.format.bits,
+                               .quality = quality_of(sums)});
+    }
+    summarize_layers(report, options_.min_accuracy);
+    report.passed = report.passed && std::ranges::find(differs_, true) == differs_.end();
+    return report;
+  }
+
+  const Model& original_;
+  const QuantizedSource& quantized_;
+  const ValidateOptions& options_;
+  std::vector<Pair> pairs_;
+  std::vector<Block> blocks_;
+  std::mutex mutex_;
+  std::vector<QualitySums> figures_;  // for each block
+  std::vector<bool> differs_;         // for each pair that was kept
+  std::optional<Error> error_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+
+Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options) {
+  if (!(options.min_accuracy >= 0 && options.min_accuracy <= 1)) {
+    return fail(Errc::kInvalidArgument, "min_accuracy is {}, it must be from 0 to 1", options.min_accuracy);
+  }
+  const auto source = open_quantized(quantized);
+  if (!source) return std::unexpected(source.error());
+  return Validation(original, **source, options).run();
+}
+
+}  // namespace ballast
