@@ -12,7 +12,7 @@ string(SUBSTRING ${interface} 0 12 interface)
 set_source_files_properties(src/format/parquet/load.cc src/format/parquet/library.cc PROPERTIES COMPILE_DEFINITIONS
   "BALLAST_PARQUET_INTERFACE=\"${PROJECT_VERSION}-${interface}\";BALLAST_LIBDIR=\"${CMAKE_INSTALL_LIBDIR}\"")
 
-find_package(BallastArrow)
+find_package(BallastArrow 20)
 if(NOT BallastArrow_FOUND)
   message(STATUS "Parquet will be missing: there is neither Arrow C++ nor pyarrow")
   return()

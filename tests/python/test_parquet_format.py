@@ -130,11 +130,12 @@ def chunks(file) -> dict:
     return found
 
 
-class TestOurFiles:
-    @pytest.fixture(scope="class")
-    def file(self, parquet_probe, tmp_path_factory):
-        return write(parquet_probe, tmp_path_factory.mktemp("ours") / "a.parquet", sample())
+@pytest.fixture(scope="module")
+def file(parquet_probe, tmp_path_factory):
+    return write(parquet_probe, tmp_path_factory.mktemp("ours") / "a.parquet", sample())
 
+
+class TestOurFiles:
     def test_schema_and_metadata(self, file):
         assert file.schema_arrow.remove_metadata() == SCHEMA
         metadata = dict(file.metadata.metadata)
@@ -159,9 +160,9 @@ class TestOurFiles:
 
     def test_large_blocks_have_row_groups_of_their_own(self, parquet_probe, tmp_path, file):
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [2, 1, 40]
-        middle = [make_row("m", bytes(1_000_000)) for _ in range(40)]
+        middle = [make_row("m", bytes(900_000)) for _ in range(20)]
         groups = write(parquet_probe, tmp_path / "b.parquet", middle).metadata
-        assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [16, 16, 8]
+        assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [18, 2]
 
     @pytest.mark.parametrize("compress", [False, True])
     def test_encodings(self, parquet_probe, tmp_path, compress):
@@ -261,8 +262,6 @@ class TestTheirFiles:
     def test_nullable_columns_in_another_order_among_others(self, parquet_probe, tmp_path):
         schema = pa.schema([pa.field(f.name, f.type) for f in reversed(SCHEMA)])
         table = to_table(sample(), schema)
-        table = table.set_column(0, "scales", table["scales"].cast(pa.large_list(pa.float32()))).drop(["activation_stats_json"])
-        table = to_table(sample(), schema)
         table = table.add_column(3, "note", [[{"a": [i]} for i in range(len(table))]])
         pq.write_table(table, tmp_path / "a.parquet")
         assert_same(read(parquet_probe, tmp_path / "a.parquet"), sample())
@@ -275,7 +274,7 @@ class TestTheirFiles:
 
     def test_row_group_too_large_to_keep(self, parquet_probe, tmp_path):
         rng = np.random.default_rng(3)
-        rows = [make_row(f"w.{i}", rng.bytes(9_000_000), rng.normal(size=i), rng.normal(size=9)) for i in range(5)]
+        rows = [make_row(f"w.{i}", rng.bytes(9_000_000), rng.normal(size=i), rng.normal(size=9)) for i in range(4)]
         pq.write_table(to_table(rows), tmp_path / "a.parquet", compression="NONE", use_dictionary=False)
         assert_same(read(parquet_probe, tmp_path / "a.parquet"), rows)
 
@@ -324,7 +323,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(("column", "kind"), [("shape", pa.uint64()), ("scales", pa.float32()), ("zero_points", pa.float32())])
     def test_null_item(self, refuse, column, kind):
-        table = to_table(sample()[:2], pa.schema([pa.field(f.name, f.type) for f in SCHEMA]))
+        table = to_table([make_row("x", num_params=64)] * 2, pa.schema([pa.field(f.name, f.type) for f in SCHEMA]))
         table = table.set_column(SCHEMA.names.index(column), column, [pa.array([[], [1, None]], pa.list_(kind))])
         assert refuse(table) == ("corrupt", f"row group 0: column '{column}': row 1 has an item that is null")
 

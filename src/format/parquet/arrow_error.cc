@@ -16,11 +16,9 @@ namespace {
 class ErrorDetail final : public arrow::StatusDetail {
  public:
   explicit ErrorDetail(Error error) : error_(std::move(error)) {}
-  const char* type_id() const override { return kType; }
+  const char* type_id() const override { return "ballast::Error"; }
   std::string ToString() const override { return error_.message; }  // NOLINT(readability-identifier-naming): Arrow's name
   const Error& error() const { return error_; }
-
-  static constexpr const char* kType = "ballast::Error";
 
  private:
   Error error_;
@@ -29,8 +27,7 @@ class ErrorDetail final : public arrow::StatusDetail {
 const Error kNoMemory{.code = Errc::kUnsupported, .message = "not enough memory for it"};
 
 Error to_error(const arrow::Status& status, Errc otherwise) {
-  if (status.detail() != nullptr && std::string_view(status.detail()->type_id()) == ErrorDetail::kType)
-    return static_cast<const ErrorDetail&>(*status.detail()).error();
+  if (const auto* const detail = dynamic_cast<const ErrorDetail*>(status.detail().get())) return detail->error();
   if (status.IsOutOfMemory()) return kNoMemory;
   return {.code = status.IsNotImplemented() ? Errc::kUnsupported : otherwise, .message = escape(status.message())};
 }

@@ -20,19 +20,29 @@ class Cursor {
   using Value = typename Type::c_type;
 
   Cursor(::parquet::RowGroupReader& group, const Leaf& leaf)
-      : column_(group.Column(leaf.index)), reader_(dynamic_cast<::parquet::TypedColumnReader<Type>&>(*column_)), leaf_(leaf) {}
+      : column_(group.Column(leaf.index)),
+        reader_(dynamic_cast<::parquet::TypedColumnReader<Type>&>(*column_)),
+        leaf_(leaf),
+        unread_(group.metadata()->ColumnChunk(leaf.index)->num_values()) {}
 
-  // Steps over values of a column that has one for each row.
-  std::int64_t skip(std::int64_t rows) { return reader_.Skip(rows); }
+  // Steps over as many of `levels` as there are.
+  std::int64_t skip(std::int64_t levels) {
+    std::int64_t skipped = 0;
+    while (skipped < levels) {
+      const std::int64_t count = advance([&] { return reader_.Skip(levels - skipped); });
+      if (count == 0) break;
+      skipped += count;
+    }
+    return skipped;
+  }
 
   // False at the end. What value() gave before is no longer valid.
   bool next() {
-    ++level_;
     if (has_value()) ++value_;
+    ++level_;
     if (level_ < levels_) return check();
-    std::int64_t values = 0;
-    levels_ = reader_.ReadBatch(kBatch, definitions_.data(), repetitions_.data(), buffer_.data(), &values);
-    values_ = values;
+    levels_ =
+        advance([&] { return reader_.ReadBatch(kBatch, definitions_.data(), repetitions_.data(), buffer_.data(), &values_); });
     level_ = 0;
     value_ = 0;
     return levels_ > 0 && check();
@@ -48,6 +58,16 @@ class Cursor {
  private:
   static constexpr std::int64_t kBatch = 256;
 
+  // Arrow takes a page without values, which it writes itself when pages are small, for the end.
+  template <class Read>
+  std::int64_t advance(const Read& read) {
+    constexpr int kMostEmptyPages = 100;
+    std::int64_t count = 0;
+    for (int empty = 0; count == 0 && unread_ > 0 && empty <= kMostEmptyPages; ++empty) count = read();
+    unread_ -= count;
+    return count;
+  }
+
   std::int16_t definition() const { return definitions_[static_cast<std::size_t>(level_)]; }
   bool check() const {
     if (has_value() && value_ >= values_) throw ::parquet::ParquetException("a page has fewer values than it says");
@@ -57,6 +77,7 @@ class Cursor {
   std::shared_ptr<::parquet::ColumnReader> column_;
   ::parquet::TypedColumnReader<Type>& reader_;
   Leaf leaf_;
+  std::int64_t unread_;                             // levels, by the footer
   std::array<std::int16_t, kBatch> definitions_{};  // zero where the column has no such levels
   std::array<std::int16_t, kBatch> repetitions_{};
   std::array<Value, kBatch> buffer_{};

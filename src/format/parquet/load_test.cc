@@ -13,7 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::fails;
-using testing::Contains;
 
 fs::path program_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 

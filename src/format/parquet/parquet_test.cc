@@ -1,6 +1,6 @@
 #include "format/parquet/parquet.h"
 
-#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -20,16 +20,6 @@
 // Files that other programs write, and what they make of ours, are the matter of tests/python/test_parquet_format.py.
 
 namespace ballast::parquet {
-
-bool operator==(const Block& a, const Block& b) {
-  const auto fields = [](const Block& block) {
-    return std::tie(block.layer_name, block.dtype, block.quant_type, block.shape, block.block, block.block_count,
-                    block.row_offset, block.row_count, block.num_params, block.bit_width, block.quant_axis, block.group_size,
-                    block.is_diffusion_model, block.modality, block.time_aware_quant_json, block.spatial_quant_json,
-                    block.activation_stats_json);
-  };
-  return fields(a) == fields(b);
-}
 
 namespace {
 
@@ -120,7 +110,7 @@ std::vector<Row> sample() {
                   .zero_points = {7.5F}});
   rows.push_back(make_row("", ""));
   rows.back().block.shape.clear();
-  rows.push_back(make_row("large", noise(3 << 20, 2), 100'000));
+  rows.push_back(make_row("large", noise(3 << 20, 2), 600'000));
   for (unsigned i = 0; i < 300; ++i) rows.push_back(make_row("small." + std::to_string(i), noise(i, i), i / 3));
   rows.push_back(make_row("nearly large", noise((1 << 20) - 800, 3), 99));
   for (unsigned i = 0; i < 20; ++i) rows.push_back(make_row("middle." + std::to_string(i), noise(1'000'000, i), 100));
@@ -134,12 +124,22 @@ Row read_row(const Reader& reader, std::size_t i) {
       .block = reader.blocks()[i], .data = to_text(values->data), .scales = values->scales, .zero_points = values->zero_points};
 }
 
+bool same(const Block& a, const Block& b) {
+  const auto fields = [](const Block& block) {
+    return std::tie(block.layer_name, block.dtype, block.quant_type, block.shape, block.block, block.block_count,
+                    block.row_offset, block.row_count, block.num_params, block.bit_width, block.quant_axis, block.group_size,
+                    block.is_diffusion_model, block.modality, block.time_aware_quant_json, block.spatial_quant_json,
+                    block.activation_stats_json);
+  };
+  return fields(a) == fields(b);
+}
+
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 bool same(const Row& a, const Row& b) {
-  return a.block == b.block && a.data == b.data && same_bits(a.scales, b.scales) && same_bits(a.zero_points, b.zero_points);
+  return same(a.block, b.block) && a.data == b.data && same_bits(a.scales, b.scales) && same_bits(a.zero_points, b.zero_points);
 }
 
 Result<std::unique_ptr<Reader>> open(const Source& source) { return library().open_reader(source); }
@@ -164,7 +164,8 @@ class CountingSource final : public Source {
   explicit CountingSource(const std::string& bytes) : bytes_(open_memory(as_bytes(bytes))) {}
   std::uint64_t size() const override { return bytes_->size(); }
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if ((count_ += out.size()) > limit_) return fail(Errc::kIo, "reading {} bytes at {}: the disk is gone", out.size(), offset);
+    count_ += out.size();
+    if (count_ > limit_) return fail(Errc::kIo, "reading {} bytes at {}: the disk is gone", out.size(), offset);
     return bytes_->read_at(offset, out);
   }
   Result<std::span<const std::byte>> map() const override { return bytes_->map(); }
@@ -354,18 +355,18 @@ TEST(ParquetReader, WhatIsNoParquetSaysWhy) {
   EXPECT_TRUE(fails(read_all("PARE12345678PARE"), Errc::kUnsupported, "the file is encrypted"));
   EXPECT_TRUE(fails(read_all(std::string("PAR1\x01\0\0\0PAR1", 12)), Errc::kCorrupt,
                     "footer of 1 bytes does not fit the file (12 bytes)"));
-  EXPECT_TRUE(fails(read_all("PAR1" + std::string(100'000'001, '\0') + test::raw<std::uint32_t>({100'000'001}) + "PAR1"),
+  EXPECT_TRUE(fails(read_all("PAR1" + noise(100'000'001, 1) + test::raw<std::uint32_t>({100'000'001}) + "PAR1"),
                     Errc::kUnsupported, "footer of 100000001 bytes exceeds the limit of 100000000 bytes"));
 }
 
 TEST(ParquetReader, TruncatedFilesAreCorrupt) {
   const std::string file = write({make_row("x", noise(100, 1), 10), make_row("y", noise(100, 2), 10)});
-  for (std::size_t size = 12; size < file.size(); ++size) {
+  for (std::size_t size = 12; size < file.size(); size += 5) {
     const auto rows = read_all(file.substr(0, size));
     ASSERT_FALSE(rows);
     EXPECT_EQ(rows.error().code, Errc::kCorrupt);
   }
-  for (std::size_t size = 12; size < file.size(); ++size) {
+  for (std::size_t size = 12; size + 4 < file.size(); size += 5) {
     const auto rows = read_all("PAR1" + file.substr(file.size() - size));
     ASSERT_FALSE(rows);
     EXPECT_EQ(rows.error().code, Errc::kCorrupt) << rows.error().message;
@@ -411,13 +412,12 @@ TEST(ParquetReader, NoDamageDoesHarm) {
     const std::string file = write(rows, {.compress_data = compress});
     std::string damaged = file;
     for (std::size_t i = 0; i < file.size(); ++i) {
-      for (const int flip : {0x01, 0x02, 0x10, 0x80, 0xff}) {
-        damaged[i] = static_cast<char>(file[i] ^ flip);
-        const auto read = read_all(damaged);
-        if (read) continue;
-        EXPECT_THAT(read.error().code, testing::AnyOf(Errc::kCorrupt, Errc::kUnsupported)) << read.error().message;
-      }
+      constexpr std::array kFlips{0x01, 0x02, 0x10, 0x80, 0xff};
+      damaged[i] = static_cast<char>(file[i] ^ kFlips[(i + (compress ? 2 : 0)) % kFlips.size()]);
+      const auto read = read_all(damaged);
       damaged[i] = file[i];
+      if (read) continue;
+      EXPECT_THAT(read.error().code, testing::AnyOf(Errc::kCorrupt, Errc::kUnsupported)) << read.error().message;
     }
   }
 }

@@ -14,8 +14,8 @@
 namespace ballast::parquet {
 namespace {
 
-std::unexpected<Error> fail_end(std::uint64_t row, std::uint64_t rows) {
-  return fail(Errc::kCorrupt, "ends after {} of {} rows", row, rows);
+std::unexpected<Error> fail_end(std::uint64_t found, std::uint64_t expected) {
+  return fail(Errc::kCorrupt, "ends after {} of {} rows", found, expected);
 }
 
 std::unexpected<Error> fail_null(std::uint64_t row) { return fail(Errc::kCorrupt, "row {} is null", row); }

@@ -110,6 +110,11 @@ std::shared_ptr<::parquet::WriterProperties> make_properties(const WriterOptions
   return properties.build();
 }
 
+// Not null: Arrow copies from there even if there is nothing.
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return bytes.empty() ? "" : std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 class FileWriter final : public Writer {
  public:
   // Throws what Arrow throws.
@@ -178,7 +183,7 @@ class FileWriter final : public Writer {
     put<arrow::UInt32Builder>(kBlockCount, block.block_count);
     put<arrow::UInt64Builder>(kRowOffset, block.row_offset);
     put<arrow::UInt64Builder>(kRowCount, block.row_count);
-    put<arrow::LargeBinaryBuilder>(kData, std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
+    put<arrow::LargeBinaryBuilder>(kData, as_text(data));
     put<arrow::UInt64Builder>(kNumParams, block.num_params);
     put_list<arrow::FloatBuilder>(kScales, scales);
     put_list<arrow::FloatBuilder>(kZeroPoints, zero_points);
@@ -211,6 +216,7 @@ class FileWriter final : public Writer {
   void put_list(ColumnId column, std::span<Value> values) {
     auto* const list = rows_->GetFieldAs<arrow::ListBuilder>(column);
     PARQUET_THROW_NOT_OK(list->Append());
+    if (values.empty()) return;
     PARQUET_THROW_NOT_OK(
         static_cast<Builder*>(list->value_builder())->AppendValues(values.data(), static_cast<std::int64_t>(values.size())));
   }
