@@ -2,6 +2,7 @@
 
 #include "quantize/packing.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cassert>
@@ -109,18 +110,21 @@ void pack(std::span<const std::uint8_t> codes, std::byte* out) {
 
 template <unsigned kBits>
 void unpack(const std::byte* packed, std::span<std::uint8_t> codes) {
-  const std::size_t words = codes.size() / kCodes;
-  for (std::size_t i = 0; i < words; ++i) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, packed + i * kBits, kBits);
+  const std::size_t size = packed_size(kBits, codes.size());
+  std::uint64_t word = 0;
+  std::size_t done = 0;
+  // A load of fewer than eight bytes is slow where these are not a power of two.
+  for (; done / kCodes * kBits + sizeof(word) <= size; done += kCodes) {
+    std::memcpy(&word, packed + done / kCodes * kBits, sizeof(word));
     word = expand<kBits>(word);
-    std::memcpy(codes.data() + i * kCodes, &word, kCodes);
+    std::memcpy(codes.data() + done, &word, kCodes);
   }
-  if (const std::size_t rest = codes.size() % kCodes; rest != 0) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, packed + words * kBits, packed_size(kBits, rest));
+  for (; done < codes.size(); done += kCodes) {
+    const std::size_t count = std::min(kCodes, codes.size() - done);
+    word = 0;
+    std::memcpy(&word, packed + done / kCodes * kBits, packed_size(kBits, count));
     word = expand<kBits>(word);
-    std::memcpy(codes.data() + words * kCodes, &word, rest);
+    std::memcpy(codes.data() + done, &word, count);
   }
 }
 
