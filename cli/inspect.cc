@@ -15,6 +15,7 @@
 
 #include "command.h"
 #include "format.h"
+#include "inspect_quantized.h"
 #include "terminal.h"
 #include "tree.h"
 
@@ -129,6 +130,9 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
             {"modality", name(model.modality())},
             {"config", model.config() ? config_json(*model.config()) : Json()},
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
+  if (model.config() && model.config()->quantized) {
+    if (const auto quantized = describe_quantized(options.path)) json["quantization"] = widths_json(*quantized);
+  }
   if (options.tensors || options.stats) {
     Json tensors = Json::array();
     for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
@@ -270,6 +274,13 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
 }
 
 Exit inspect(const InspectOptions& options) {
+  if (is_parquet_model(options.path)) {
+    if (options.stats) {
+      return report({.code = Errc::kUnsupported,
+                     .message = escape(options.path) + ": --stats needs numbers: dequantize the model, and look at the result"});
+    }
+    return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json});
+  }
   const auto model = Model::open(options.path, options.read.open());
   if (!model) return report(model.error());
   Selection selection{.tensors = select(*model, options.filter), .stats = {}};
@@ -294,6 +305,9 @@ Exit inspect(const InspectOptions& options) {
     print_tree(selection.tensors);
   }
   print_dtypes(selection.tensors);
+  if (model->config() && model->config()->quantized) {
+    if (const auto quantized = describe_quantized(options.path)) print_widths(*quantized);
+  }
   return kDone;
 }
 

@@ -88,6 +88,7 @@ struct QuantizedTensorInfo {
   unsigned group_size = 0;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;  // of codes and parameters, or of the values
+  std::string file;         // where it is, or begins
 };
 
 struct QuantizedModelInfo {
@@ -95,6 +96,7 @@ struct QuantizedModelInfo {
   std::vector<ConvertedFile> files;  // of weights
   std::vector<QuantizedTensorInfo> tensors;
   std::string modality;  // as far as the files tell
+  std::string config;    // of the model, as JSON; empty without one
 };
 
 // Whether a path is a directory of Parquet V2 Extended, which Model::open() does not read.

@@ -146,6 +146,10 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
   if (!location->files.empty()) return location;
   for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
   if (!location->files.empty()) return location;
+  const bool is_parquet = std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".parquet"); });
+  if (is_parquet) {
+    return error_here({.code = Errc::kUnsupported, .message = "holds quantized weights in Parquet: dequantize them first"});
+  }
   return error_here({.code = Errc::kNotFound, .message = kNoWeights});
 }
 

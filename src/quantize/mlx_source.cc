@@ -34,7 +34,8 @@ class MlxSource final : public QuantizedSource {
                           .shape = layer.shape,
                           .bytes = layer.packed->bytes() + layer.scales->bytes() + layer.biases->bytes(),
                           .rows = layer.rows(),
-                          .format = layer.format()});
+                          .format = layer.format(),
+                          .file = model_.files()[layer.packed->file].path});
     }
     std::set<const TensorInfo*> belonging;
     for (const MlxLayer& layer : layers_) belonging.insert({layer.packed, layer.scales, layer.biases});
@@ -44,7 +45,8 @@ class MlxSource final : public QuantizedSource {
                           .dtype = tensor.dtype,
                           .shape = {tensor.shape.begin(), tensor.shape.end()},
                           .bytes = tensor.bytes(),
-                          .format = {.bits = 0}});
+                          .format = {.bits = 0},
+                          .file = model_.files()[tensor.file].path});
     }
     index_tensors();
     for (std::size_t i = 0; i < layers_.size(); ++i) layer_of_.emplace(layers_[i].packed->name, i);
@@ -65,6 +67,8 @@ class MlxSource final : public QuantizedSource {
     const Modality found = model_.modality();
     return found == Modality::kUnknown ? "" : std::string(name(found));
   }
+
+  std::string config() const override { return model_.config() ? model_.config()->json : ""; }
 
   Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
     const auto found = layer_of_.find(name);

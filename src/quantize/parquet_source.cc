@@ -4,6 +4,7 @@
 #include <map>
 #include <system_error>
 
+#include <ballast/config.h>
 #include <ballast/convert.h>
 #include <ballast/quantize.h>
 
@@ -83,6 +84,12 @@ class ParquetSource final : public QuantizedSource {
     const auto metadata = parse_parquet_metadata(*text);
     if (!metadata) return fail_at(escape(path), metadata.error());
     modality_ = metadata->modality;
+    const std::string config_path = directory_ + "/config.json";
+    if (const auto config_text = read_text(config_path)) {
+      auto config = parse_config(*config_text);
+      if (!config) return fail_at(escape(config_path), config.error());
+      config_ = std::move(config->json);
+    }
     for (const ParquetMetadata::Part& part : metadata->parts) {
       if (auto opened = open_part(**library, part); !opened) return opened;
     }
@@ -104,6 +111,7 @@ class ParquetSource final : public QuantizedSource {
   }
 
   std::string modality() const override { return modality_; }
+  std::string config() const override { return config_; }
 
   Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
     const QuantizedTensor* const tensor = find(name);
@@ -215,6 +223,7 @@ class ParquetSource final : public QuantizedSource {
     if (!tensor) return std::unexpected(tensor.error());
     std::vector<Place>& places = places_[block.layer_name];
     if (places.empty()) {
+      tensor->file = parts_[part].path;
       tensors_.push_back(*tensor);
     } else {
       const parquet::Block& first = parts_[places.front().part].reader->blocks()[places.front().block];
@@ -273,6 +282,7 @@ class ParquetSource final : public QuantizedSource {
 
   std::string directory_;
   std::string modality_;
+  std::string config_;
   std::vector<Part> parts_;
   std::vector<QuantizedTensor> tensors_;
   std::map<std::string, std::vector<Place>, std::less<>> places_;

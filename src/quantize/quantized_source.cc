@@ -16,7 +16,11 @@ Result<std::unique_ptr<QuantizedSource>> open_quantized(const std::string& path)
 Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
   const auto source = open_quantized(path);
   if (!source) return std::unexpected(source.error());
-  QuantizedModelInfo info{.format = (*source)->format(), .files = {}, .tensors = {}, .modality = (*source)->modality()};
+  QuantizedModelInfo info{.format = (*source)->format(),
+                          .files = {},
+                          .tensors = {},
+                          .modality = (*source)->modality(),
+                          .config = (*source)->config()};
   for (const std::string& file : (*source)->files()) {
     std::error_code unknown;
     info.files.push_back({.path = file, .bytes = std::filesystem::file_size(file, unknown)});
@@ -28,7 +32,8 @@ Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
                             .bits = tensor.format.bits,
                             .group_size = tensor.is_quantized() ? tensor.format.group_size : 0,
                             .parameters = checked_elements(tensor.shape).value_or(0),
-                            .bytes = tensor.bytes});
+                            .bytes = tensor.bytes,
+                            .file = tensor.file});
   }
   return info;
 }

@@ -24,6 +24,7 @@ struct QuantizedTensor {
   std::uint64_t bytes = 0;           // of codes and parameters, or of the values if they were kept
   std::uint64_t rows = 0;
   RowFormat format;  // of a row; `bits` is 0 if the tensor was kept
+  std::string file;  // where it is, or begins
 
   bool is_quantized() const { return format.bits != 0; }
 };
@@ -42,6 +43,7 @@ class QuantizedSource {
   virtual std::uint64_t file_size() const = 0;                   // of the files of weights
   virtual std::vector<std::string> files() const = 0;
   virtual std::string modality() const = 0;  // as the files tell, or nothing
+  virtual std::string config() const = 0;    // of the model, as JSON, or nothing
 
   const QuantizedTensor* find(std::string_view name) const;
 

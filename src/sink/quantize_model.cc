@@ -100,12 +100,12 @@ class Quantization {
   Result<QualitySums> code(const TensorBlock& block, Buffers& buffers);
   Result<void> read_block(const TensorBlock& block, std::uint64_t row_bytes, std::vector<std::byte>& into);
   Result<void> check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const;
+  Result<void> check_layer(std::size_t tensor);
   bool note(Result<void> outcome, std::size_t block);
   QuantizeReport report() const;
   Result<void> measure_skipped(const std::string& directory);
   std::string make_key() const;
   bool is_finished(const std::string& directory) const;
-  std::unexpected<Error> below_minimum(const QuantizeReport& report) const;
   std::vector<std::string> unused_settings() const;
   std::uint64_t source_row_bytes(std::size_t tensor) const;
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
@@ -117,8 +117,9 @@ class Quantization {
   std::vector<unsigned> planned_bits_;
   unsigned threads_ = 1;
   std::mutex mutex_;
-  std::vector<QualitySums> figures_;  // for each block
-  std::vector<bool> skipped_;         // blocks of an earlier run, whose figures are not known yet
+  std::vector<QualitySums> figures_;      // for each block
+  std::vector<bool> skipped_;             // blocks of an earlier run, whose figures are not known yet
+  std::vector<std::size_t> blocks_left_;  // of each tensor
   std::optional<Error> error_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
@@ -283,6 +284,22 @@ bool Quantization::note(Result<void> outcome, std::size_t block) {
   return !error_;
 }
 
+// With fail_fast, the last block of a layer to be coded tells whether the layer is good enough.
+Result<void> Quantization::check_layer(std::size_t tensor) {
+  if (!options_.config.fail_fast) return {};
+  const std::scoped_lock lock(mutex_);
+  if (--blocks_left_[tensor] > 0) return {};
+  QualitySums sums;
+  for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
+    if (work_.blocks[i].tensor == tensor) sums.add(figures_[i]);
+  }
+  const Quality quality = quality_of(sums);
+  if (quality.cosine_similarity >= options_.config.min_accuracy) return {};
+  return fail_tensor(tensor, Errc::kBelowMinimum,
+                     fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written",
+                                 quality.cosine_similarity, work_.plans[tensor].bits, options_.config.min_accuracy));
+}
+
 Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
   const TensorBlock& at = work_.blocks[block];
   if (skipped_[block]) return {};
@@ -293,14 +310,17 @@ Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t bl
   const auto sums = code(at, buffers);
   if (!sums) return std::unexpected(sums.error());
   figures_[block] = *sums;
+  if (auto checked = check_layer(at.tensor); !checked) return checked;
   return output.write(block, {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
 }
 
 Result<void> Quantization::process(QuantizedOutput& output) {
   figures_.assign(work_.blocks.size(), {});
   skipped_.assign(work_.blocks.size(), false);
+  blocks_left_.assign(work_.plans.size(), 0);
   for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
     skipped_[i] = output.has(i);
+    if (!skipped_[i]) ++blocks_left_[work_.blocks[i].tensor];
     total_ += work_.blocks[i].rows * source_row_bytes(work_.blocks[i].tensor);
   }
   std::vector<Buffers> buffers(threads_);
@@ -422,7 +442,6 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
                              : create_parquet_output(directory, work_, options_.sync, options_.resume);
   if (!output) return std::unexpected(output.error());
   if (auto processed = process(**output); !processed) return std::unexpected(processed.error());
-  if (auto found = report(); options_.config.fail_fast && !found.passed) return below_minimum(found);
   if (auto committed = (*output)->commit(); !committed) return std::unexpected(committed.error());
   if (auto measured = measure_skipped(directory); !measured) return std::unexpected(measured.error());
 
@@ -432,14 +451,6 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
     done.bytes += file.bytes;
   }
   return done;
-}
-
-std::unexpected<Error> Quantization::below_minimum(const QuantizeReport& report) const {
-  const auto worst =
-      std::ranges::min_element(report.layers, {}, [](const LayerReport& l) { return l.quality.cosine_similarity; });
-  return fail(Errc::kBelowMinimum, "{}: tensor {}: cosine {:.4f} at {} bits is below the minimum of {}; nothing was written",
-              escape(work_.model.path()), quote(worst->name), worst->quality.cosine_similarity, worst->bits,
-              options_.config.min_accuracy);
 }
 
 }  // namespace
