@@ -27,10 +27,10 @@ LEAST = {"warm": 3.0, "cold": 1.5}  # how many times as fast as safetensors
 STATES = ("warm", "cold")
 
 
-def tensor_shapes():
-    """A decoder of 16 layers: 146 tensors."""
+def tensor_shapes(copies=1):
+    """A decoder of 16 layers: 146 tensors; more copies have more layers."""
     yield "model.embed_tokens.weight", (65536, 2048)
-    for layer in range(16):
+    for layer in range(16 * copies):
         prefix = f"model.layers.{layer}"
         for name in ("input_layernorm", "post_attention_layernorm"):
             yield f"{prefix}.{name}.weight", (2048,)
@@ -42,17 +42,23 @@ def tensor_shapes():
     yield "model.norm.weight", (2048,)
 
 
-def make_file(path):
+def make_header(copies=1):
+    """The beginning of a file of BF16, and the bytes of data that follow."""
     header, end = {}, 0
-    for name, shape in tensor_shapes():
+    for name, shape in tensor_shapes(copies):
         size = 2 * int(numpy.prod(shape))
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, end
+
+
+def make_file(path):
+    text, end = make_header()
     random = numpy.random.default_rng(1)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(text)
         for begin in range(0, end, 64 << 20):
             values = min(64 << 20, end - begin) // 2
             file.write(random.integers(1, 1 << 16, values, dtype=numpy.uint16).data)
