@@ -142,9 +142,10 @@ struct WordField {
       (config.*kMember).reset();
       if (text->empty()) return {};
     }
-    const auto parsed = parse_word<Value, Allowed>(*text);
+    const std::optional<Value> parsed = parse_word<Value, Allowed>(*text);
     if (!parsed) return reject(field, quote(*text), Allowed::text());
-    config.*kMember = *parsed;
+    const Value word = *parsed;
+    config.*kMember = word;
     return check(field, config);
   }
 

@@ -95,7 +95,8 @@ class Names {
       if (is_glob(name)) globs_.push_back(name);
       used_.emplace(std::move(name), false);
     }
-    std::ranges::stable_sort(globs_, std::greater(), &std::string::size);
+    std::ranges::sort(
+        globs_, [](const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() > b.size() : a < b; });
   }
 
   struct Match {
@@ -130,7 +131,7 @@ class Names {
  private:
   std::string_view field_;
   std::map<std::string, bool, std::less<>> used_;
-  std::vector<std::string> globs_;  // longest first
+  std::vector<std::string> globs_;  // longest first, then in the order of their letters
 };
 
 class Patterns {

@@ -115,7 +115,7 @@ Result<ConfigFields> config_fields_from_environment() {
   ConfigFields fields;
   for (const ConfigField& field : config_fields()) {
     const std::string variable = variable_of(field.name);
-    const char* const text = std::getenv(variable.c_str());
+    const char* const text = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): as safe as those who call setenv
     if (text == nullptr || *text == '\0') continue;
     auto value = parse_line(field, text);
     if (!value) return fail_at(variable, value.error());

@@ -256,11 +256,12 @@ TEST(QuantizeConfig, ConfigsMadeByHandAreChecked) {
 class Environment : public testing::Test {
  protected:
   void set(const char* variable, const char* value) {
-    ::setenv(variable, value, 1);
+    ::setenv(variable, value, 1);  // NOLINT(concurrency-mt-unsafe): the tests have one thread
     variables_.emplace_back(variable);
   }
   void TearDown() override {
-    for (const std::string& variable : variables_) ::unsetenv(variable.c_str());
+    for (const std::string& variable : variables_) ::unsetenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe)
+    variables_.clear();
   }
 
  private:
@@ -329,7 +330,7 @@ TEST_F(Environment, ErrorsNameTheVariable) {
   const auto complaint = [&](const char* variable, const char* value) {
     set(variable, value);
     const auto fields = config_fields_from_environment();
-    ::unsetenv(variable);
+    TearDown();
     return fields ? "no complaint" : fields.error().message;
   };
   EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "7"), "BALLAST_BIT_WIDTH: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");

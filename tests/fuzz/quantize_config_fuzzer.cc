@@ -1,4 +1,4 @@
-// Reads its input as the YAML of a QuantizeConfig. What is accepted must be valid, and the same when what is written is read again.
+// Reads its input as the YAML of a QuantizeConfig. What is accepted must be valid, and stay the same when it is written and read.
 
 #include <cstdint>
 #include <span>
