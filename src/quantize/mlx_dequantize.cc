@@ -93,14 +93,14 @@ void dequantize_affine(const RowFormat& format, const Part& part, DType dtype) {
 using CodeTable = std::array<float, 256>;
 
 const CodeTable& e4m3_table() {
-  static const CodeTable kTable = [] {
+  static const CodeTable values = [] {
     std::array<std::byte, 256> codes{};
     for (std::size_t code = 0; code < codes.size(); ++code) codes[code] = static_cast<std::byte>(code);
     CodeTable table{};
     to_f32(DType::kF8E4M3, codes.data(), codes.size(), as_bytes(table.data()), Stores::kOrdinary);
     return table;
   }();
-  return kTable;
+  return values;
 }
 
 const CodeTable& e2m1_table() {

@@ -150,7 +150,7 @@ Result<void> read_mlx_rows(const Model& model, const MlxLayer& layer, std::uint6
   const auto read = [&](const TensorInfo* tensor, std::uint64_t row_bytes) -> Result<std::span<const std::byte>> {
     const std::span part(end, count * row_bytes);
     end += part.size();
-    if (part.empty()) return part;
+    if (tensor == nullptr) return part;
     if (auto done = model.read_into(tensor->name, first * row_bytes, part); !done) return std::unexpected(done.error());
     return part;
   };
