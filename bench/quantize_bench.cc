@@ -63,6 +63,42 @@ ballast::Bytes make_weights() {
   return bytes;
 }
 
+struct Distribution {
+  std::string_view name;
+  std::function<double(std::mt19937_64&, std::size_t column)> draw;
+};
+
+// What the methods make of weights of three kinds: 1,024 rows of 1,024 BF16 values each.
+void print_quality() {
+  constexpr std::size_t kSide = 1024;
+  const std::vector<Distribution> distributions{
+      {"normal", [](auto& random, std::size_t) { return std::normal_distribution<double>(0, 0.02)(random); }},
+      {"Student t5", [](auto& random, std::size_t) { return 0.02 * std::student_t_distribution<double>(5)(random); }},
+      {"1 % columns x8", [](auto& random, std::size_t column) {
+         return std::normal_distribution<double>(0, 0.02)(random) * (column % 100 == 17 ? 8 : 1);
+       }}};
+  fmt::print("\n{:<16}{:>6}{:>12}{:>12}{:>12}   relative RMSE, groups of 64\n", "", "bits", "rtn", "hqq", "search");
+  for (const Distribution& distribution : distributions) {
+    std::mt19937_64 random(11);
+    std::vector<float> values(kSide * kSide);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(distribution.draw(random, i % kSide));
+    std::vector<std::byte> weights(values.size() * 2);
+    if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, weights)) std::exit(1);
+    for (const unsigned bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
+      const RowFormat format{.columns = kSide, .bits = bits, .group_size = 64};
+      std::vector<std::byte> packed(kSide * format.packed_bytes());
+      std::vector<float> scales(kSide * format.groups());
+      std::vector<float> offsets(scales.size());
+      fmt::print("{:<16}{:>6}", distribution.name, bits);
+      for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kHqq, QuantizeMethod::kSearch}) {
+        const auto sums = quantize_rows(method, format, DType::kBF16, weights, {}, {packed, scales, offsets});
+        fmt::print("{:>12.4f}", quality_of(sums).relative_rmse);
+      }
+      fmt::print("\n");
+    }
+  }
+}
+
 std::string machine() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -137,4 +173,5 @@ int main(int argc, char** argv) {
                row.median() * 1e9 * row.threads / static_cast<double>(kValues), static_cast<double>(kBytes) / row.median() / 1e9,
                copied(row) / row.median());
   }
+  print_quality();
 }

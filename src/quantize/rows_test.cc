@@ -279,10 +279,6 @@ TEST(QuantizeRows, SearchIsAsGoodAsItCanBe) {
         const double hqq = relative_rmse(QuantizeMethod::kHqq, format, distribution.values);
         EXPECT_LE(search, rtn) << distribution.name << ", " << bits << " bits";
         EXPECT_LE(search, hqq) << distribution.name << ", " << bits << " bits";
-        RecordProperty(fmt::format("{}_{}_{}", distribution.name, bits, static_cast<int>(affine)),
-                       fmt::format("{:.4f} {:.4f} {:.4f}", search, rtn, hqq));
-        fmt::print("{:8} {} bits {}: search {:.4f} rtn {:.4f} hqq {:.4f}\n", distribution.name, bits,
-                   affine == Affine::kScaleBias ? "bias" : "zero", search, rtn, hqq);
       }
     }
   }

@@ -1,0 +1,266 @@
+#include <ballast/quantize.h>
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quantize/quantized_source.h"
+#include "tests/support/files.h"
+#include "tests/support/tensors.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using test::fails;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string normal_values(std::size_t count, unsigned seed, float deviation = 0.02F) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::string bytes;
+  for (std::size_t i = 0; i < count; ++i) bytes += test::raw({normal(random)});
+  return bytes;
+}
+
+class Quantizing : public testing::TestWithParam<QuantizeFormat> {
+ protected:
+  // A model of two matrices, a vector and integers, in a directory with a config.
+  Quantizing() {
+    write({{.name = "a.weight", .dtype = DType::kF32, .shape = {48, 128}, .data = normal_values(48 * 128, 1)},
+           {.name = "b.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = normal_values(16 * 64, 2)},
+           {.name = "b.bias", .dtype = DType::kF32, .shape = {16}, .data = normal_values(16, 3)},
+           {.name = "ids", .dtype = DType::kI64, .shape = {2, 3}, .data = test::raw<std::int64_t>({1, 2, 3, 4, 5, 6})}});
+    dir_.write("in/config.json", R"({"model_type": "x", "quantization": {"bits": 3}, "n": 1.50})");
+    dir_.write("in/tokenizer.json", "{}");
+  }
+
+  void write(const std::vector<test::TensorText>& tensors) const {
+    dir_.write("in/model.safetensors", test::safetensors(tensors));
+  }
+
+  QuantizeOptions options(unsigned bits = 4, unsigned group_size = 64) const {
+    QuantizeOptions made{.sync = false};
+    made.config.format = GetParam();
+    made.config.bit_width = bits;
+    made.config.group_size = group_size;
+    return made;
+  }
+
+  Result<QuantizeReport> quantize(const QuantizeOptions& options, const std::string& out = "out") const {
+    const auto model = Model::open(dir_.path("in"));
+    if (!model) return std::unexpected(model.error());
+    return quantize_model(*model, dir_.path(out), options);
+  }
+
+  Result<QuantizeReport> validate(double min_accuracy = 0, const std::string& out = "out") const {
+    const auto model = Model::open(dir_.path("in"));
+    if (!model) return std::unexpected(model.error());
+    return validate_model(*model, dir_.path(out), {.min_accuracy = min_accuracy});
+  }
+
+  std::vector<std::string> listing(const std::string& folder) const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_.path(folder))) names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+  }
+
+  test::TempDir dir_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, Quantizing, testing::Values(QuantizeFormat::kParquet, QuantizeFormat::kMlx),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(Quantizing, FiguresAreOfWhatIsOnTheDisk) {
+  for (const unsigned bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
+    QuantizeOptions wanted = options(bits);
+    wanted.config.min_accuracy = 0;
+    const auto done = quantize(wanted);
+    ASSERT_TRUE(done) << done.error().message;
+    const auto found = validate();
+    ASSERT_TRUE(found) << found.error().message;
+    ASSERT_EQ(done->layers.size(), 2U);
+    EXPECT_EQ(done->kept, 2U);
+    EXPECT_EQ(found->kept, 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(done->layers[i].bits, bits);
+      const auto same = std::ranges::find(found->layers, done->layers[i].name, &LayerReport::name);
+      ASSERT_NE(same, found->layers.end());
+      EXPECT_EQ(same->quality.cosine_similarity, done->layers[i].quality.cosine_similarity);
+      EXPECT_EQ(same->quality.relative_rmse, done->layers[i].quality.relative_rmse);
+      EXPECT_EQ(same->quality.max_error, done->layers[i].quality.max_error);
+      EXPECT_EQ(same->bytes, done->layers[i].bytes);
+    }
+    EXPECT_EQ(found->quality.cosine_similarity, done->quality.cosine_similarity);
+    std::uint64_t bytes = 0;
+    for (const std::string& file : done->files) bytes += fs::file_size(file);
+    EXPECT_EQ(done->bytes, bytes);
+    EXPECT_EQ(found->bytes, bytes);
+    EXPECT_EQ(done->compression_ratio(),
+              static_cast<double>(fs::file_size(dir_.path("in/model.safetensors"))) / static_cast<double>(bytes));
+  }
+}
+
+TEST_P(Quantizing, WhatIsKeptComesBackToTheByte) {
+  ASSERT_TRUE(quantize(options()));
+  const auto restored = dequantize_model(dir_.path("out"), dir_.path("back"), {.sink = {.sync = false}});
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_EQ(restored->converted, 2U);
+  const auto before = Model::open(dir_.path("in"));
+  const auto after = Model::open(dir_.path("back"));
+  ASSERT_TRUE(after) << after.error().message;
+  for (const char* const kept : {"b.bias", "ids"}) {
+    EXPECT_EQ(test::to_text(after->read(kept)->bytes()), test::to_text(before->read(kept)->bytes())) << kept;
+  }
+  EXPECT_EQ(after->find("a.weight")->dtype, DType::kF32);
+  EXPECT_THAT(std::vector(after->find("a.weight")->shape.begin(), after->find("a.weight")->shape.end()), ElementsAre(48, 128));
+  EXPECT_EQ(test::content(dir_.path("back/config.json")), "{\n  \"model_type\": \"x\",\n  \"n\": 1.50\n}\n");
+}
+
+TEST_P(Quantizing, ThreadsDoNotChangeAByte) {
+  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {4200, 2048}, .data = normal_values(4200 * 2048, 1)}});
+  QuantizeOptions wanted = options(4, 128);
+  wanted.config.method = QuantizeMethod::kRtn;
+  for (const unsigned threads : {1U, 2U, 8U}) {
+    wanted.config.num_threads = threads;
+    const std::string out = fmt::format("out{}", threads);
+    ASSERT_TRUE(quantize(wanted, out));
+    for (const std::string& name : listing(out)) {
+      EXPECT_EQ(test::content(dir_.path(out + "/" + name)), test::content(dir_.path("out1/" + name))) << name;
+    }
+  }
+}
+
+TEST_P(Quantizing, ALayerThatIsNotGoodEnoughGetsMoreBits) {
+  std::string hard;  // one large value in every group leaves little for the rest
+  for (std::size_t i = 0; i < 16 * 64; ++i) hard += test::raw({i % 64 == 5 ? 1.0F : 0.2F * std::sin(static_cast<float>(i))});
+  write({{.name = "easy.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = normal_values(16 * 64, 2)},
+         {.name = "hard.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = hard}});
+  QuantizeOptions wanted = options(2);
+  wanted.config.min_accuracy = 0.93;
+  const auto easy_alone = quantize(wanted);
+  ASSERT_TRUE(easy_alone) << easy_alone.error().message;
+  const auto layer = [&](std::string_view name) { return *std::ranges::find(easy_alone->layers, name, &LayerReport::name); };
+  EXPECT_EQ(layer("easy.weight").bits, 2U);
+  EXPECT_GT(layer("hard.weight").bits, 2U);
+  EXPECT_EQ(layer("hard.weight").planned_bits, 2U);
+  EXPECT_TRUE(easy_alone->passed);
+  EXPECT_TRUE(validate(0.93)->passed);
+
+  wanted.config.fail_fast = true;
+  const auto failed = quantize(wanted, "other");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, Errc::kBelowMinimum);
+  EXPECT_THAT(failed.error().message, HasSubstr("tensor 'hard.weight': cosine 0."));
+  EXPECT_FALSE(fs::exists(dir_.path("other")));
+}
+
+TEST_P(Quantizing, RefusesWhatIsNoNumber) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::string values = normal_values(16 * 64, 2);
+    values.replace(400, 4, test::raw({bad}));
+    write({{.name = "w", .dtype = DType::kF32, .shape = {16, 64}, .data = values}});
+    EXPECT_TRUE(fails(quantize(options()), Errc::kCorrupt,
+                      fmt::format("{}: tensor 'w': 1 of 1024 values in rows 0 to 15 are NaN or infinite", dir_.path("in"))));
+    EXPECT_FALSE(fs::exists(dir_.path("out")));
+  }
+}
+
+TEST_P(Quantizing, StopsWhenToldAndLeavesNothing) {
+  QuantizeOptions wanted = options();
+  wanted.progress = [](auto...) { return false; };
+  EXPECT_TRUE(fails(quantize(wanted), Errc::kCancelled, "cancelled"));
+  EXPECT_THAT(listing("."), ElementsAre("in"));
+}
+
+TEST_P(Quantizing, GoesOnWhereItBrokeOff) {
+  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {2500, 2048}, .data = normal_values(2500 * 2048, 1)},
+         {.name = "b.bias", .dtype = DType::kF32, .shape = {16}, .data = normal_values(16, 3)}});
+  QuantizeOptions wanted = options(4, 128);
+  wanted.config.method = QuantizeMethod::kRtn;
+  ASSERT_TRUE(quantize(wanted, "whole"));
+  wanted.resume = true;
+  wanted.config.num_threads = 1;
+  wanted.config.min_accuracy = 0;
+  QuantizeOptions broken = wanted;
+  broken.progress = [](std::uint64_t done, std::uint64_t, auto) { return done == 0; };
+  EXPECT_TRUE(fails(quantize(broken), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fs::exists(dir_.path("out.incomplete")));
+  const auto done = quantize(wanted);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_FALSE(fs::exists(dir_.path("out.incomplete")));
+  EXPECT_FALSE(done->was_done);
+  EXPECT_EQ(done->quality.relative_rmse, validate()->quality.relative_rmse);
+  for (const std::string& name : listing("whole")) {
+    if (name == "metadata.json" || name.ends_with(".index.json")) continue;  // they name the settings
+    EXPECT_EQ(test::content(dir_.path("out/" + name)), test::content(dir_.path("whole/" + name))) << name;
+  }
+  EXPECT_TRUE(quantize(wanted)->was_done);
+  wanted.config.bit_width = 8;
+  EXPECT_FALSE(quantize(wanted)->was_done);
+}
+
+TEST_P(Quantizing, CompanionsGoAlong) {
+  ASSERT_TRUE(quantize(options()));
+  EXPECT_EQ(test::content(dir_.path("out/tokenizer.json")), "{}");
+  const std::string config = test::content(dir_.path("out/config.json"));
+  if (GetParam() == QuantizeFormat::kMlx) {
+    EXPECT_EQ(config,
+              "{\n  \"model_type\": \"x\",\n  \"n\": 1.50,\n"
+              "  \"quantization\": {\"group_size\": 64, \"bits\": 4, \"mode\": \"affine\"},\n"
+              "  \"quantization_config\": {\"group_size\": 64, \"bits\": 4, \"mode\": \"affine\"}\n}\n");
+  } else {
+    EXPECT_EQ(config, R"({"model_type": "x", "quantization": {"bits": 3}, "n": 1.50})");
+  }
+}
+
+TEST_P(Quantizing, OneDirectoryReplacesTheOther) {
+  QuantizeOptions other = options();
+  other.config.format = GetParam() == QuantizeFormat::kMlx ? QuantizeFormat::kParquet : QuantizeFormat::kMlx;
+  ASSERT_TRUE(quantize(other));
+  dir_.write("out/notes.txt", "mine");
+  ASSERT_TRUE(quantize(options()));
+  EXPECT_EQ(is_parquet_model(dir_.path("out")), GetParam() == QuantizeFormat::kParquet);
+  EXPECT_EQ(test::content(dir_.path("out/notes.txt")), "mine");
+  EXPECT_TRUE(validate());
+}
+
+TEST_P(Quantizing, ADifferentModelIsFoundOut) {
+  ASSERT_TRUE(quantize(options()));
+  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {48, 64}}});
+  EXPECT_TRUE(
+      fails(validate(), Errc::kCorrupt,
+            fmt::format("{}: tensor 'a.weight': has shape [48, 128], in {} it is [48, 64]", dir_.path("out"), dir_.path("in"))));
+}
+
+TEST(QuantizingMlx, NeedsColumnsThatGroupsDivide) {
+  const test::TempDir dir;
+  dir.write("m.safetensors", test::one_tensor(DType::kF32, "[2,40]", std::string(320, '\0')));
+  const auto model = Model::open(dir.path("m.safetensors"));
+  const auto done = quantize_model(*model, dir.path("out"), {.config = {.group_size = 32, .format = QuantizeFormat::kMlx}});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::kUnsupported);
+  EXPECT_THAT(done.error().message, HasSubstr("40"));
+  EXPECT_THAT(done.error().message, HasSubstr("32"));
+}
+
+TEST(QuantizingParquet, HasAShorterLastGroupAndConvolutions) {
+  const test::TempDir dir;
+  dir.write("m.safetensors",
+            test::safetensors(
+                {{.name = "conv.weight", .dtype = DType::kF32, .shape = {8, 3, 5, 5}, .data = normal_values(8 * 75, 4)}}));
+  const auto model = Model::open(dir.path("m.safetensors"));
+  const auto done = quantize_model(*model, dir.path("out"), {.config = {.bit_width = 8, .group_size = 32}, .sync = false});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_LT(done->quality.relative_rmse, 0.01);
+  EXPECT_EQ(done->layers[0].bytes, 8U * (75 + 3 * 4));
+  EXPECT_EQ(validate_model(*model, dir.path("out"))->quality.relative_rmse, done->quality.relative_rmse);
+}
+
+}  // namespace
+}  // namespace ballast
