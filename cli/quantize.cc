@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +61,10 @@ Result<QuantizeConfig> make_config(const Options& options) {
   sources.push_back(options.fields);
   auto config = make_quantize_config(sources);
   if (!config) return config;
+  for (const char* const field : {"num_time_groups", "enable_spatial", "calibration_samples"}) {
+    const bool asked = std::ranges::any_of(sources, [&](const ConfigFields& fields) { return fields.contains(field); });
+    if (asked) warn(fmt::format("{} has no effect without statistics of activations", field));
+  }
   config->sensitive_layer_names.insert(config->sensitive_layer_names.end(), options.keep.begin(), options.keep.end());
   return config;
 }
@@ -93,14 +98,17 @@ Exit run_quantize(const Options& options) {
   if (!done) return report(done.error());
   for (const std::string& warning : done->warnings) warn(warning);
   const bool was_done = done->was_done;
-  if (was_done && !options.json)
-    print("{}: is there already, made of the same files with the same settings\n", escape(options.out));
+  if (was_done && !options.json && !options.validate) {
+    print("{}: is there already, made of the same files with the same settings\n", tinted(Tone::kBold, escape(options.out)));
+    return kDone;
+  }
   if (options.validate || was_done) {
     auto validated = validate_output(*model, options, *config);
     if (!validated) return report(validated.error());
     if (!was_done) {
       for (std::size_t i = 0; i < validated->layers.size(); ++i) validated->layers[i].planned_bits = done->layers[i].planned_bits;
     }
+    validated->warnings.insert(validated->warnings.end(), done->warnings.begin(), done->warnings.end());
     *done = std::move(*validated);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

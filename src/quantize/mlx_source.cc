@@ -25,17 +25,14 @@ class MlxSource final : public QuantizedSource {
     if (!layers) return std::unexpected(layers.error());
     layers_ = std::move(*layers);
     for (const MlxLayer& layer : layers_) {
-      if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-        return fail(Errc::kUnsupported, "{}: tensor {}: only affine codes with biases can be compared, these are {}",
-                    escape(model_.path()), quote(layer.packed->name), name(layer.quantization.mode));
-      }
-      tensors_.push_back({.name = std::string(layer.packed->name),
-                          .dtype = layer.dtype,
-                          .shape = layer.shape,
-                          .bytes = layer.packed->bytes() + layer.scales->bytes() + layer.biases->bytes(),
-                          .rows = layer.rows(),
-                          .format = layer.format(),
-                          .file = model_.files()[layer.packed->file].path});
+      tensors_.push_back(
+          {.name = std::string(layer.packed->name),
+           .dtype = layer.dtype,
+           .shape = layer.shape,
+           .bytes = layer.packed->bytes() + layer.scales->bytes() + (layer.biases != nullptr ? layer.biases->bytes() : 0),
+           .rows = layer.rows(),
+           .format = layer.format(),
+           .file = model_.files()[layer.packed->file].path});
     }
     std::set<const TensorInfo*> belonging;
     for (const MlxLayer& layer : layers_) belonging.insert({layer.packed, layer.scales, layer.biases});
@@ -74,6 +71,10 @@ class MlxSource final : public QuantizedSource {
     const auto found = layer_of_.find(name);
     if (found == layer_of_.end()) return fail(Errc::kNotFound, "{}: no quantized tensor {}", escape(model_.path()), quote(name));
     const MlxLayer* const layer = &layers_[found->second];
+    if (layer->quantization.mode != QuantizationMode::kAffine || layer->biases == nullptr) {
+      return fail(Errc::kUnsupported, "{}: tensor {}: only affine codes with biases can be compared, these are {}",
+                  escape(model_.path()), quote(layer->packed->name), ballast::name(layer->quantization.mode));
+    }
     const RowFormat format = layer->format();
     if (auto read = model_.read_into(layer->packed->name, first * format.packed_bytes(), out.packed); !read) return read;
     if (auto read = read_parameters(*layer->scales, first * format.groups(), out.scales); !read) return read;

@@ -244,6 +244,8 @@ class ParquetOutput final : public QuantizedOutput {
         .row_count = block.rows,
         .num_params = quantized ? block.rows * format.columns : block.rows * format.columns * 8 / bits(tensor.dtype),
         .bit_width = static_cast<std::uint8_t>(quantized ? format.bits : bits(tensor.dtype))};
+    // Rows that end within a byte, or have none, are not counted by their bytes.
+    if (!quantized && block.count == 1) row.row_count = tensor.shape.empty() ? 1 : tensor.shape.front();
     if (quantized) {
       row.quant_axis = 1;
       row.group_size = format.group_size;

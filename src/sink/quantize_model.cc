@@ -90,6 +90,7 @@ class Quantization {
 
  private:
   Result<void> prepare();
+  Result<void> refuse_quantized() const;
   void cut();
   Result<void> choose_threads();
   Result<void> raise_bits();
@@ -147,7 +148,23 @@ void Quantization::cut() {
   }
 }
 
+// Weights whose scales lie beside them would lose their meaning.
+Result<void> Quantization::refuse_quantized() const {
+  constexpr std::string_view kScales = ".scales";
+  for (const TensorInfo& tensor : work_.model.tensors()) {
+    if (!tensor.name.ends_with(kScales)) continue;
+    const std::string base(tensor.name.substr(0, tensor.name.size() - kScales.size()));
+    const TensorInfo* const weight = work_.model.has(base) ? work_.model.find(base) : work_.model.find(base + ".weight");
+    if (weight != nullptr && (weight->dtype == DType::kU32 || weight->dtype == DType::kU8)) {
+      return fail(Errc::kUnsupported, "{}: tensor {} is quantized already: dequantize the model first",
+                  escape(work_.model.path()), quote(weight->name));
+    }
+  }
+  return {};
+}
+
 Result<void> Quantization::prepare() {
+  if (auto checked = refuse_quantized(); !checked) return checked;
   auto plans = plan_layers(work_.model, options_.config);
   if (!plans) return std::unexpected(plans.error());
   work_.plans = std::move(*plans);
@@ -224,6 +241,7 @@ Result<Quality> Quantization::sample(std::size_t tensor) {
   for (std::uint64_t i = 0; i < rows; ++i) {
     const TensorBlock row{.tensor = tensor, .first_row = i * plan.rows / rows, .rows = 1, .number = 0, .count = 1};
     const auto coded = code(row, buffers);
+    if (!coded && coded.error().code != Errc::kIo) return Quality{};  // which is told of where all is read
     if (!coded) return std::unexpected(coded.error());
     sums.add(*coded);
   }
@@ -284,7 +302,8 @@ bool Quantization::note(Result<void> outcome, std::size_t block) {
   return !error_;
 }
 
-// With fail_fast, the last block of a layer to be coded tells whether the layer is good enough.
+// With fail_fast, the last block of a layer to be coded tells whether the layer is good enough. Blocks of an earlier run are
+// coded again for that.
 Result<void> Quantization::check_layer(std::size_t tensor) {
   if (!options_.config.fail_fast) return {};
   const std::scoped_lock lock(mutex_);
@@ -302,7 +321,7 @@ Result<void> Quantization::check_layer(std::size_t tensor) {
 
 Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
   const TensorBlock& at = work_.blocks[block];
-  if (skipped_[block]) return {};
+  if (skipped_[block] && !(options_.config.fail_fast && work_.is_quantized(at.tensor))) return {};
   if (!work_.is_quantized(at.tensor)) {
     if (auto read = read_block(at, source_row_bytes(at.tensor), buffers.in); !read) return read;
     return output.write_kept(block, buffers.in);
@@ -310,7 +329,7 @@ Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t bl
   const auto sums = code(at, buffers);
   if (!sums) return std::unexpected(sums.error());
   figures_[block] = *sums;
-  if (auto checked = check_layer(at.tensor); !checked) return checked;
+  if (auto checked = check_layer(at.tensor); !checked || skipped_[block]) return checked;
   return output.write(block, {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
 }
 
@@ -320,7 +339,7 @@ Result<void> Quantization::process(QuantizedOutput& output) {
   blocks_left_.assign(work_.plans.size(), 0);
   for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
     skipped_[i] = output.has(i);
-    if (!skipped_[i]) ++blocks_left_[work_.blocks[i].tensor];
+    ++blocks_left_[work_.blocks[i].tensor];
     total_ += work_.blocks[i].rows * source_row_bytes(work_.blocks[i].tensor);
   }
   std::vector<Buffers> buffers(threads_);
@@ -339,9 +358,6 @@ std::vector<std::string> Quantization::unused_settings() const {
   if (config.enable_time_aware) {
     warnings.push_back(fmt::format(
         "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
-  }
-  if (config.enable_spatial && !profile_config(config.deployment_profile).enable_spatial) {
-    warnings.emplace_back("enable_spatial has no effect without statistics of activations: channels are not equalized");
   }
   if (config.target_model_size_mb) {
     warnings.push_back(fmt::format("target_model_size_mb {} has no effect without statistics of activations: bits are as planned",
