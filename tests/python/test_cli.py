@@ -268,7 +268,7 @@ class TestHelp:
     def test_version(self, run):
         assert re.fullmatch(r"ballast \d+\.\d+\.\d+\n", run("--version").stdout)
 
-    @pytest.mark.parametrize("command", ["inspect", "verify"])
+    @pytest.mark.parametrize("command", ["inspect", "verify", "convert", "quantize", "dequantize", "validate"])
     def test_man_page_and_completions_know_every_option(self, run, command):
         options = set(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", run(command, "--help").stdout.split("Examples:")[0]))
         assert len(options) > 3
