@@ -24,7 +24,7 @@ constexpr auto kAffine = QuantizationMode::kAffine;
 
 std::string dequantize(QuantizationMode mode, const RowFormat& format, std::string_view packed, std::string_view scales,
                        std::string_view biases, DType dtype) {
-  const std::size_t rows = packed.size() / format.packed_bytes();
+  const std::size_t rows = packed.size() / std::max<std::size_t>(1, format.packed_bytes());
   std::vector<std::byte> out(rows * format.columns * bits(dtype) / 8);
   dequantize_mlx_rows(mode, format, {.packed = as_bytes(packed), .scales = as_bytes(scales), .biases = as_bytes(biases)}, dtype,
                       out);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,13 +19,14 @@ struct TensorText {
   std::string name;
   DType dtype;
   std::vector<std::uint64_t> shape;
-  std::string data = {};  // zeros if there is none
+  std::string data;
 
-  std::string bytes() const {
-    if (!data.empty()) return data;
+  // Zeros, if there is no data.
+  TensorText(std::string_view name_text, DType type, std::vector<std::uint64_t> dims, std::string bytes = {})
+      : name(name_text), dtype(type), shape(std::move(dims)), data(std::move(bytes)) {
     std::uint64_t elements = 1;
     for (const std::uint64_t dim : shape) elements *= dim;
-    return std::string(elements * bits(dtype) / 8, '\0');
+    if (data.empty()) data.resize(elements * bits(dtype) / 8);
   }
 };
 
@@ -33,11 +35,10 @@ inline std::string safetensors(const std::vector<TensorText>& tensors) {
   std::string header;
   std::string data;
   for (const TensorText& tensor : tensors) {
-    const std::string bytes = tensor.bytes();
     header +=
         fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.empty() ? "{" : ",", tensor.name,
-                    ballast::name(tensor.dtype), fmt::join(tensor.shape, ","), data.size(), data.size() + bytes.size());
-    data += bytes;
+                    ballast::name(tensor.dtype), fmt::join(tensor.shape, ","), data.size(), data.size() + tensor.data.size());
+    data += tensor.data;
   }
   return safetensors(header.empty() ? "{}" : header + "}", data);
 }
