@@ -31,10 +31,10 @@ class Quantizing : public testing::TestWithParam<QuantizeFormat> {
  protected:
   // A model of two matrices, a vector and integers, in a directory with a config.
   Quantizing() {
-    write({{.name = "a.weight", .dtype = DType::kF32, .shape = {48, 128}, .data = normal_values(48 * 128, 1)},
-           {.name = "b.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = normal_values(16 * 64, 2)},
-           {.name = "b.bias", .dtype = DType::kF32, .shape = {16}, .data = normal_values(16, 3)},
-           {.name = "ids", .dtype = DType::kI64, .shape = {2, 3}, .data = test::raw<std::int64_t>({1, 2, 3, 4, 5, 6})}});
+    write({{"a.weight", DType::kF32, {48, 128}, normal_values(48 * 128, 1)},
+           {"b.weight", DType::kF32, {16, 64}, normal_values(16 * 64, 2)},
+           {"b.bias", DType::kF32, {16}, normal_values(16, 3)},
+           {"ids", DType::kI64, {2, 3}, test::raw<std::int64_t>({1, 2, 3, 4, 5, 6})}});
     dir_.write("in/config.json", R"({"model_type": "x", "quantization": {"bits": 3}, "n": 1.50})");
     dir_.write("in/tokenizer.json", "{}");
   }
@@ -123,7 +123,7 @@ TEST_P(Quantizing, WhatIsKeptComesBackToTheByte) {
 }
 
 TEST_P(Quantizing, ThreadsDoNotChangeAByte) {
-  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {4200, 2048}, .data = normal_values(4200 * 2048, 1)}});
+  write({{"a.weight", DType::kF32, {4200, 2048}, normal_values(4200 * 2048, 1)}});
   QuantizeOptions wanted = options(4, 128);
   wanted.config.method = QuantizeMethod::kRtn;
   for (const unsigned threads : {1U, 2U, 8U}) {
@@ -139,8 +139,7 @@ TEST_P(Quantizing, ThreadsDoNotChangeAByte) {
 TEST_P(Quantizing, ALayerThatIsNotGoodEnoughGetsMoreBits) {
   std::string hard;  // one large value in every group leaves little for the rest
   for (std::size_t i = 0; i < 16 * 64; ++i) hard += test::raw({i % 64 == 5 ? 1.0F : 0.2F * std::sin(static_cast<float>(i))});
-  write({{.name = "easy.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = normal_values(16 * 64, 2)},
-         {.name = "hard.weight", .dtype = DType::kF32, .shape = {16, 64}, .data = hard}});
+  write({{"easy.weight", DType::kF32, {16, 64}, normal_values(16 * 64, 2)}, {"hard.weight", DType::kF32, {16, 64}, hard}});
   QuantizeOptions wanted = options(2);
   wanted.config.min_accuracy = 0.93;
   const auto easy_alone = quantize(wanted);
@@ -164,7 +163,7 @@ TEST_P(Quantizing, RefusesWhatIsNoNumber) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::string values = normal_values(16 * 64, 2);
     values.replace(400, 4, test::raw({bad}));
-    write({{.name = "w", .dtype = DType::kF32, .shape = {16, 64}, .data = values}});
+    write({{"w", DType::kF32, {16, 64}, values}});
     EXPECT_TRUE(fails(quantize(options()), Errc::kCorrupt,
                       fmt::format("{}: tensor 'w': 1 of 1024 values in rows 0 to 15 are NaN or infinite", dir_.path("in"))));
     EXPECT_FALSE(fs::exists(dir_.path("out")));
@@ -179,8 +178,8 @@ TEST_P(Quantizing, StopsWhenToldAndLeavesNothing) {
 }
 
 TEST_P(Quantizing, GoesOnWhereItBrokeOff) {
-  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {2500, 2048}, .data = normal_values(2500 * 2048, 1)},
-         {.name = "b.bias", .dtype = DType::kF32, .shape = {16}, .data = normal_values(16, 3)}});
+  write({{"a.weight", DType::kF32, {2500, 2048}, normal_values(2500 * 2048, 1)},
+         {"b.bias", DType::kF32, {16}, normal_values(16, 3)}});
   QuantizeOptions wanted = options(4, 128);
   wanted.config.method = QuantizeMethod::kRtn;
   ASSERT_TRUE(quantize(wanted, "whole"));
@@ -232,7 +231,7 @@ TEST_P(Quantizing, OneDirectoryReplacesTheOther) {
 
 TEST_P(Quantizing, ADifferentModelIsFoundOut) {
   ASSERT_TRUE(quantize(options()));
-  write({{.name = "a.weight", .dtype = DType::kF32, .shape = {48, 64}}});
+  write({{"a.weight", DType::kF32, {48, 64}}});
   EXPECT_TRUE(
       fails(validate(), Errc::kCorrupt,
             fmt::format("{}: tensor 'a.weight': has shape [48, 128], in {} it is [48, 64]", dir_.path("out"), dir_.path("in"))));
@@ -251,9 +250,7 @@ TEST(QuantizingMlx, NeedsColumnsThatGroupsDivide) {
 
 TEST(QuantizingParquet, HasAShorterLastGroupAndConvolutions) {
   const test::TempDir dir;
-  dir.write("m.safetensors",
-            test::safetensors(
-                {{.name = "conv.weight", .dtype = DType::kF32, .shape = {8, 3, 5, 5}, .data = normal_values(8 * 75, 4)}}));
+  dir.write("m.safetensors", test::safetensors({{"conv.weight", DType::kF32, {8, 3, 5, 5}, normal_values(8 * 75, 4)}}));
   const auto model = Model::open(dir.path("m.safetensors"));
   const auto done = quantize_model(*model, dir.path("out"), {.config = {.bit_width = 8, .group_size = 32}, .sync = false});
   ASSERT_TRUE(done) << done.error().message;
