@@ -38,6 +38,7 @@ std::string_view name(Errc code) {
     case Errc::kUnsupported: return "unsupported";
     case Errc::kNotFound: return "not_found";
     case Errc::kInvalidArgument: return "invalid_argument";
+    case Errc::kBelowMinimum: return "below_minimum";
     case Errc::kCancelled: return "cancelled";
   }
   return "?";
