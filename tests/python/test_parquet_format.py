@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         pa.field("activation_stats_json", pa.string()),
     ]
 )
+VALUES = ("data", "scales", "zero_points")
 NOT_NULL = [field.name for field in SCHEMA if not field.nullable]
 
 
@@ -319,13 +320,15 @@ class TestRefusals:
         values[5] = None
         index = SCHEMA.names.index(column)
         table = table.set_column(index, column, pa.array(values, SCHEMA.field(column).type))
-        assert refuse(table) == ("corrupt", f"row group 0: column '{column}': row 5 is null")
+        place = "block 4294967295 of 'model.重み.weight': " if column in VALUES else ""
+        assert refuse(table) == ("corrupt", f"{place}row group 0: column '{column}': row 5 is null")
 
     @pytest.mark.parametrize(("column", "kind"), [("shape", pa.uint64()), ("scales", pa.float32()), ("zero_points", pa.float32())])
     def test_null_item(self, refuse, column, kind):
         table = to_table([make_row("x", num_params=64)] * 2, pa.schema([pa.field(f.name, f.type) for f in SCHEMA]))
         table = table.set_column(SCHEMA.names.index(column), column, [pa.array([[], [1, None]], pa.list_(kind))])
-        assert refuse(table) == ("corrupt", f"row group 0: column '{column}': row 1 has an item that is null")
+        place = "block 0 of 'x': " if column in VALUES else ""
+        assert refuse(table) == ("corrupt", f"{place}row group 0: column '{column}': row 1 has an item that is null")
 
     @pytest.mark.parametrize(
         ("column", "values", "message"),
@@ -379,7 +382,7 @@ class TestRefusals:
         for length in (9, 2**31 - 1, 2**31, 2**32 - 1):
             (tmp_path / "a.parquet").write_bytes(content.replace(b"\x08\0\0\0the data", struct.pack("<I", length) + b"the data"))
             code, message = refusal(parquet_probe, tmp_path / "a.parquet")
-            assert code == "corrupt" and message.startswith("row group 0: ")
+            assert code == "corrupt" and message.startswith("block 0 of 'x': row group 0: ")
 
     def test_unknown_codec(self, parquet_probe, tmp_path):
         pq.write_table(to_table(sample()[:1]), tmp_path / "a.parquet", compression="ZSTD", write_statistics=False)
@@ -426,9 +429,9 @@ class TestRefusals:
 
     def test_values_that_repeat_fill_no_memory(self, refuse):
         rows = [make_row("x", num_params=64, scales=np.zeros(3_000_000))]
-        message = "row group 0: column 'scales': row 0 has more than 64 items for as many parameters"
+        message = "block 0 of 'x': row group 0: column 'scales': row 0 has more than 64 items for as many parameters"
         assert refuse(to_table(rows)) == ("corrupt", message)
-        message = "row group 0: column 'data': row 0 has 1000000 bytes for 64 parameters"
+        message = "block 0 of 'x': row group 0: column 'data': row 0 has 1000000 bytes for 64 parameters"
         assert refuse(to_table([make_row("x", bytes(1_000_000), num_params=64)])) == ("corrupt", message)
 
     @pytest.mark.parametrize(

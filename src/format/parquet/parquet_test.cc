@@ -382,7 +382,8 @@ TEST(ParquetReader, FailureToReadIsPassedOn) {
   const auto values = (*reader)->read(0);
   ASSERT_FALSE(values);
   EXPECT_EQ(values.error().code, Errc::kIo);
-  EXPECT_THAT(values.error().message, testing::MatchesRegex("row group 0: reading [0-9]+ bytes at [0-9]+: the disk is gone"));
+  EXPECT_THAT(values.error().message,
+              testing::MatchesRegex("block 0 of 'x': row group 0: reading [0-9]+ bytes at [0-9]+: the disk is gone"));
   source.fail_after(0);
   EXPECT_TRUE(fails(open(source), Errc::kIo, "reading 4 bytes at 0: the disk is gone"));
 }
@@ -400,7 +401,7 @@ TEST(ParquetReader, DamageToValuesIsFound) {
   ASSERT_FALSE(values);
   EXPECT_EQ(values.error().code, Errc::kCorrupt);
   EXPECT_THAT(values.error().message,
-              testing::HasSubstr("row group 0: could not verify page integrity, CRC checksum verification "
+              testing::HasSubstr("block 0 of 'x': row group 0: could not verify page integrity, CRC checksum verification "
                                  "failed"));
 }
 

@@ -133,8 +133,10 @@ class FileReader final : public Reader {
     const auto end = std::ranges::upper_bound(starts_, block);
     const auto group = static_cast<std::size_t>(end - starts_.begin()) - 1;
     auto values = guard(Errc::kCorrupt, [&] { return read_row(group, block - starts_[group]); });
-    if (!values) return fail_at(fmt::format("row group {}", group), std::move(values.error()));
-    return values;
+    if (values) return values;
+    const Block& asked = blocks_[block];
+    return fail_at(fmt::format("block {} of {}: row group {}", asked.block, quote(asked.layer_name), group),
+                   std::move(values.error()));
   }
 
  private:
