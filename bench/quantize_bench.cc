@@ -4,6 +4,7 @@
 // what the pipeline does with a block in memory: quantize, pack, and measure the error.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,9 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "convert/kernels.h"
+#include "quantize/groups.h"
+#include "quantize/packing.h"
 #include "quantize/rows.h"
 
 namespace {
@@ -139,9 +143,33 @@ int main(int argc, char** argv) {
   const auto copy = [&](std::size_t block) {
     std::memcpy(out.get() + block * kBlockBytes, in.get() + block * kBlockBytes, kBlockBytes);
   };
+  // Without measuring the error, which the library always does.
+  const auto round_alone = [&](std::size_t block) {
+    constexpr std::size_t kChunk = 2048;
+    const RowFormat format{.columns = kColumns, .bits = 4, .group_size = 64};
+    alignas(64) std::array<float, kChunk> values;
+    alignas(64) std::array<std::uint8_t, kChunk> codes;
+    for (std::size_t at = block * kBlockBytes / 2; at < (block + 1) * kBlockBytes / 2; at += kChunk) {
+      // As the library does with what comes next.
+      for (std::size_t next = (at + kChunk) * 2; next < std::min((at + 2 * kChunk) * 2, kBytes); next += 64) {
+        __builtin_prefetch(in.get() + next, 0, 2);
+      }
+      ballast::to_f32(DType::kBF16, in.get() + at * 2, kChunk, reinterpret_cast<std::byte*>(values.data()),
+                      ballast::Stores::kOrdinary);
+      ballast::rtn_groups({.format = format,
+                           .groups = kChunk / 64,
+                           .values = values.data(),
+                           .importance = nullptr,
+                           .codes = codes.data(),
+                           .scales = scales.data() + at / 64,
+                           .offsets = offsets.data() + at / 64});
+      ballast::pack_codes(4, codes, out.get() + at / 2);
+    }
+  };
   std::vector<Row> rows;
   for (const unsigned threads : {1U, std::thread::hardware_concurrency()}) {
     rows.push_back({"memcpy", threads, copy});
+    rows.push_back({"rtn alone, 4 bits", threads, round_alone});
     for (const unsigned bits : {4U, 2U, 8U, 3U}) {
       rows.push_back({fmt::format("rtn, {} bits", bits), threads, quantize(QuantizeMethod::kRtn, bits)});
     }

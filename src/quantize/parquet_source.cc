@@ -236,6 +236,11 @@ class ParquetSource final : public QuantizedSource {
       return fail(Errc::kCorrupt, "block {} has rows {} to {}, expected block {} from row {} on", block.block, block.row_offset,
                   block.row_offset + block.row_count, places.size(), next);
     }
+    const std::uint64_t elements = *checked_elements(tensor->shape);  // known not to overflow
+    const std::uint64_t expected = tensor->rows == 0 ? 0 : elements / tensor->rows * block.row_count;
+    if (block.num_params != expected) {
+      return fail(Errc::kCorrupt, "block {} says {} values, its rows have {}", block.block, block.num_params, expected);
+    }
     places.push_back({.part = part, .block = index, .first_row = block.row_offset, .rows = block.row_count});
     return {};
   }
