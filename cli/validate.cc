@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -27,6 +30,14 @@ struct Options {
   bool json = false;
 };
 
+// The bits that most parameters have; nothing if none is quantized.
+Json usual_bits(const QuantizeReport& report) {
+  std::map<unsigned, std::uint64_t> parameters;
+  for (const LayerReport& layer : report.layers) parameters[layer.bits] += layer.parameters;
+  const auto most = std::ranges::max_element(parameters, {}, [](const auto& entry) { return entry.second; });
+  return most == parameters.end() ? Json(nullptr) : Json(most->first);
+}
+
 Exit run_validate(const Options& options) {
   const auto model = Model::open(options.original, options.read.open());
   if (!model) return report(model.error());
@@ -37,7 +48,11 @@ Exit run_validate(const Options& options) {
   if (!found) return report(found.error());
   for (const std::string& warning : found->warnings) warn(warning);
   if (options.json) {
-    Json json{{"original", options.original}, {"quantized", options.quantized}, {"min_accuracy", options.min_accuracy}};
+    Json json{{"original", options.original},
+              {"quantized", options.quantized},
+              {"min_accuracy", options.min_accuracy},
+              {"bit_width", usual_bits(*found)},
+              {"quantization_time_s", nullptr}};  // the files do not tell
     json.update(report_json(*found));
     json["warnings"] = found->warnings;
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));

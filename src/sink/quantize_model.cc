@@ -105,7 +105,8 @@ class Quantization {
   Result<void> measure_skipped(const std::string& directory);
   std::string make_key() const;
   bool is_finished(const std::string& directory) const;
-  std::unexpected<Error> below_minimum(const QuantizeReport& report) const;
+  Result<void> check_minimum() const;
+  std::unexpected<Error> below_minimum(std::string_view tensor, double cosine, unsigned bits) const;
   std::vector<std::string> unused_settings() const;
   std::uint64_t source_row_bytes(std::size_t tensor) const;
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
@@ -252,19 +253,22 @@ Result<Quality> Quantization::measure(std::size_t tensor) {
   return quality_of(all);
 }
 
-// Gives layers that would be worse than they may be more bits, before anything is written. What a sample shows to be good enough
-// by far is not looked at closer; should it not be, the figures at the end tell.
+// Gives layers that would be worse than they may be more bits, or gives up, before anything is written. What a sample shows to be
+// good enough by far is not looked at closer; should it not be, the figures at the end tell.
 Result<void> Quantization::raise_bits() {
-  if (options_.config.fail_fast || options_.config.min_accuracy <= 0) return {};
+  if (options_.config.min_accuracy <= 0) return {};
   for (std::size_t i = 0; i < work_.plans.size(); ++i) {
     LayerPlan& plan = work_.plans[i];
-    while (plan.bits != 0 && plan.bits < 8) {
+    while (plan.bits != 0 && (plan.bits < 8 || options_.config.fail_fast)) {
       const auto guess = sample(i);
       if (!guess) return std::unexpected(guess.error());
       if (1 - guess->cosine_similarity <= (1 - options_.config.min_accuracy) / 2) break;
       const auto exact = measure(i);
       if (!exact) return std::unexpected(exact.error());
       if (exact->cosine_similarity >= options_.config.min_accuracy) break;
+      if (options_.config.fail_fast) {
+        return below_minimum(work_.model.tensors()[i].name, exact->cosine_similarity, plan.bits);
+      }
       plan.bits = plan.bits < 4 ? 4 : 8;
       work_.formats[i].bits = plan.bits;
     }
@@ -285,14 +289,17 @@ bool Quantization::note(Result<void> outcome, std::size_t block) {
 
 Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
   const TensorBlock& at = work_.blocks[block];
-  if (skipped_[block]) return {};
+  const bool is_there = skipped_[block];
+  if (is_there && !options_.config.fail_fast) return {};  // else its figures count before anything appears
   if (!work_.is_quantized(at.tensor)) {
+    if (is_there) return {};
     if (auto read = read_block(at, source_row_bytes(at.tensor), buffers.in); !read) return read;
     return output.write_kept(block, buffers.in);
   }
   const auto sums = code(at, buffers);
   if (!sums) return std::unexpected(sums.error());
   figures_[block] = *sums;
+  if (is_there) return {};
   return output.write(block, {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
 }
 
@@ -422,7 +429,7 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
                              : create_parquet_output(directory, work_, options_.sync, options_.resume);
   if (!output) return std::unexpected(output.error());
   if (auto processed = process(**output); !processed) return std::unexpected(processed.error());
-  if (auto found = report(); options_.config.fail_fast && !found.passed) return below_minimum(found);
+  if (auto checked = check_minimum(); !checked) return std::unexpected(checked.error());
   if (auto committed = (*output)->commit(); !committed) return std::unexpected(committed.error());
   if (auto measured = measure_skipped(directory); !measured) return std::unexpected(measured.error());
 
@@ -434,12 +441,16 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
   return done;
 }
 
-std::unexpected<Error> Quantization::below_minimum(const QuantizeReport& report) const {
-  const auto worst =
-      std::ranges::min_element(report.layers, {}, [](const LayerReport& l) { return l.quality.cosine_similarity; });
+Result<void> Quantization::check_minimum() const {
+  const QuantizeReport found = report();
+  if (!options_.config.fail_fast || found.passed) return {};
+  const auto worst = std::ranges::min_element(found.layers, {}, [](const LayerReport& l) { return l.quality.cosine_similarity; });
+  return below_minimum(worst->name, worst->quality.cosine_similarity, worst->bits);
+}
+
+std::unexpected<Error> Quantization::below_minimum(std::string_view tensor, double cosine, unsigned bits) const {
   return fail(Errc::kBelowMinimum, "{}: tensor {}: cosine {:.4f} at {} bits is below the minimum of {}; nothing was written",
-              escape(work_.model.path()), quote(worst->name), worst->quality.cosine_similarity, worst->bits,
-              options_.config.min_accuracy);
+              escape(work_.model.path()), quote(tensor), cosine, bits, options_.config.min_accuracy);
 }
 
 }  // namespace
