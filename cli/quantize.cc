@@ -108,7 +108,8 @@ Exit run_quantize(const Options& options) {
     if (!was_done) {
       for (std::size_t i = 0; i < validated->layers.size(); ++i) validated->layers[i].planned_bits = done->layers[i].planned_bits;
     }
-    validated->warnings.insert(validated->warnings.end(), done->warnings.begin(), done->warnings.end());
+    validated->modality = done->modality;
+    validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
     *done = std::move(*validated);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

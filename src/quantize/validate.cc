@@ -142,11 +142,20 @@ class Validation {
     return !error_;
   }
 
+  // Parquet knows what the user said it is; MLX has no place for that.
+  Modality modality() const {
+    if (quantized_.format() == QuantizeFormat::kMlx) return original_.modality();
+    for (const Modality known : {Modality::kText, Modality::kCode, Modality::kImage, Modality::kAudio}) {
+      if (name(known) == quantized_.modality()) return known;
+    }
+    return original_.modality();
+  }
+
   QuantizeReport report() const {
     QuantizeReport report{.files = quantized_.files(),
                           .source_bytes = original_.file_size(),
                           .bytes = quantized_.file_size(),
-                          .modality = original_.modality()};
+                          .modality = modality()};
     std::size_t block = 0;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       QualitySums sums;

@@ -271,19 +271,22 @@ Result<Quality> Quantization::measure(std::size_t tensor) {
   return quality_of(all);
 }
 
-// Gives layers that would be worse than they may be more bits, before anything is written. What a sample shows to be good enough
-// by far is not looked at closer; should it not be, the figures at the end tell.
+// Gives layers that would be worse than they may be more bits, or gives up, before anything is written. What a sample shows to be
+// good enough by far is not looked at closer; should it not be, the figures at the end tell.
 Result<void> Quantization::raise_bits() {
-  if (options_.config.fail_fast || options_.config.min_accuracy <= 0) return {};
+  if (options_.config.min_accuracy <= 0) return {};
   for (std::size_t i = 0; i < work_.plans.size(); ++i) {
     LayerPlan& plan = work_.plans[i];
-    while (plan.bits != 0 && plan.bits < 8) {
+    while (plan.bits != 0 && (plan.bits < 8 || options_.config.fail_fast)) {
       const auto guess = sample(i);
       if (!guess) return std::unexpected(guess.error());
       if (1 - guess->cosine_similarity <= (1 - options_.config.min_accuracy) / 2) break;
       const auto exact = measure(i);
       if (!exact) return std::unexpected(exact.error());
       if (exact->cosine_similarity >= options_.config.min_accuracy) break;
+      if (options_.config.fail_fast) {
+        return below_minimum(work_.model.tensors()[i].name, exact->cosine_similarity, plan.bits);
+      }
       plan.bits = plan.bits < 4 ? 4 : 8;
       work_.formats[i].bits = plan.bits;
     }
