@@ -107,6 +107,11 @@ class Quantization {
   Result<void> measure_skipped(const std::string& directory);
   std::string make_key() const;
   bool is_finished(const std::string& directory) const;
+  std::unexpected<Error> below_minimum(std::size_t tensor, double cosine) const {
+    return fail_tensor(tensor, Errc::kBelowMinimum,
+                       fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
+                                   work_.plans[tensor].bits, options_.config.min_accuracy));
+  }
   std::vector<std::string> unused_settings() const;
   std::uint64_t source_row_bytes(std::size_t tensor) const;
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
@@ -241,8 +246,8 @@ Result<Quality> Quantization::sample(std::size_t tensor) {
   for (std::uint64_t i = 0; i < rows; ++i) {
     const TensorBlock row{.tensor = tensor, .first_row = i * plan.rows / rows, .rows = 1, .number = 0, .count = 1};
     const auto coded = code(row, buffers);
-    if (!coded && coded.error().code != Errc::kIo) return Quality{};  // which is told of where all is read
-    if (!coded) return std::unexpected(coded.error());
+    if (!coded && coded.error().code == Errc::kIo) return std::unexpected(coded.error());
+    if (!coded) return Quality{.cosine_similarity = -1};  // measuring it all finds the words for it
     sums.add(*coded);
   }
   return quality_of(sums);
@@ -285,7 +290,7 @@ Result<void> Quantization::raise_bits() {
       if (!exact) return std::unexpected(exact.error());
       if (exact->cosine_similarity >= options_.config.min_accuracy) break;
       if (options_.config.fail_fast) {
-        return below_minimum(work_.model.tensors()[i].name, exact->cosine_similarity, plan.bits);
+        return below_minimum(i, exact->cosine_similarity);
       }
       plan.bits = plan.bits < 4 ? 4 : 8;
       work_.formats[i].bits = plan.bits;
@@ -317,9 +322,7 @@ Result<void> Quantization::check_layer(std::size_t tensor) {
   }
   const Quality quality = quality_of(sums);
   if (quality.cosine_similarity >= options_.config.min_accuracy) return {};
-  return fail_tensor(tensor, Errc::kBelowMinimum,
-                     fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written",
-                                 quality.cosine_similarity, work_.plans[tensor].bits, options_.config.min_accuracy));
+  return below_minimum(tensor, quality.cosine_similarity);
 }
 
 Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
