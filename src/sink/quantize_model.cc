@@ -421,6 +421,7 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
   work_.resume_key = hash_of(work_.key + *files);
   work_.source_json = files_json(work_.model);
   if (options_.resume && is_finished(directory)) {
+    remove_leftovers(directory);
     return QuantizeReport{.source_bytes = work_.model.file_size(), .modality = work_.modality, .was_done = true};
   }
   if (auto raised = raise_bits(); !raised) return std::unexpected(raised.error());
