@@ -89,6 +89,7 @@ class Quantization {
   Result<QuantizeReport> run(const std::string& directory);
 
  private:
+  Result<void> check_source() const;
   Result<void> prepare();
   void cut();
   Result<void> choose_threads();
@@ -147,7 +148,23 @@ void Quantization::cut() {
   }
 }
 
+// Codes are no weights, and their scales must stay as they are.
+Result<void> Quantization::check_source() const {
+  constexpr std::string_view kScales = ".scales";
+  const auto tensors = work_.model.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string_view tensor = tensors[i].name;
+    if (!tensor.ends_with(kScales)) continue;
+    const std::string codes = fmt::format("{}.weight", tensor.substr(0, tensor.size() - kScales.size()));
+    const TensorInfo* const found = work_.model.find(codes);
+    if (found == nullptr || found->dtype != DType::kU32) continue;
+    return fail_tensor(i, Errc::kUnsupported, fmt::format("{} is quantized already; dequantize the model first", quote(codes)));
+  }
+  return {};
+}
+
 Result<void> Quantization::prepare() {
+  if (auto checked = check_source(); !checked) return checked;
   auto plans = plan_layers(work_.model, options_.config);
   if (!plans) return std::unexpected(plans.error());
   work_.plans = std::move(*plans);
@@ -399,10 +416,11 @@ std::string Quantization::make_key() const {
   return hash_of(text);
 }
 
-// An output that is older than what it was made of was made of something else.
+// An output that is older than what it was made of was made of something else; one that is damaged is made again.
 bool Quantization::is_finished(const std::string& directory) const {
   const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
+  if (!open_quantized(directory)) return false;
   std::error_code error;
   const auto made = fs::last_write_time(
       fs::path(directory) / (is_mlx ? "model.safetensors.index.json" : std::string(kParquetMetadataFile)), error);

@@ -140,7 +140,7 @@ Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::sp
   for (const Companion& companion : extras.companions) {
     if (auto added = sink->add_companion(companion); !added) return std::unexpected(added.error());
   }
-  if (is_directory && (shards->size() > 1 || !extras.index_metadata.empty())) {
+  if (is_directory && !tensors.empty() && (shards->size() > 1 || !extras.index_metadata.empty())) {
     const Companion index{.name = "model.safetensors.index.json",
                           .text = index_text(tensors, *shards, sink->data_bytes(), extras.index_metadata)};
     if (auto added = sink->add_companion(index); !added) return std::unexpected(added.error());

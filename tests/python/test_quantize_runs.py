@@ -1,6 +1,7 @@
 """quantize run after run: the same bytes whatever the threads, and after any number of runs that were killed on the way."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -146,6 +147,18 @@ class TestResume:
             assert {file.name: (file.stat().st_ino, file.stat().st_mtime_ns, file.read_bytes()) for file in out.iterdir()} == before
             for key in first.keys() - {"quantization_time_s", "validated"}:
                 assert again[key] == first[key], key
+        assert listing(tmp_path) == sorted(FORMATS)
+
+    def test_finished_output_that_was_damaged_is_made_again(self, run, tiny, tmp_path):
+        for format in FORMATS:
+            out, options = tmp_path / format, ["--format", format, "--group-size", 64, "--resume"]
+            quantize(run, tiny, out, *options)
+            before = contents(out)
+            (weights,) = [name for name in before if name.endswith((".parquet", ".safetensors"))]
+            for damage in (lambda file: os.truncate(file, 1000), os.unlink):
+                damage(out / weights)
+                quantize(run, tiny, out, *options)
+                assert contents(out) == before
         assert listing(tmp_path) == sorted(FORMATS)
 
     def test_other_settings_or_another_source_are_other_work(self, run, model, tmp_path):
