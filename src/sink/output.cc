@@ -24,6 +24,15 @@ void remove_incomplete(const std::string& folder) {
 
 }  // namespace
 
+void remove_leftovers(const std::string& directory) {
+  const auto place = OutputDirectory::create(directory);
+  if (!place) return;
+  for (const std::string& folder : {place->incomplete_beside(), place->incomplete_inside()}) {
+    std::error_code ignored;  // a journal is of other work, which can be resumed
+    if (!std::filesystem::exists(folder + "/journal", ignored)) remove_incomplete(folder);
+  }
+}
+
 Result<Output> Output::directory(const std::string& path) {
   auto directory = OutputDirectory::create(path);
   if (!directory) return std::unexpected(directory.error());
@@ -70,6 +79,10 @@ Result<void> Output::add(const Companion& companion) {
 }
 
 Result<void> Output::commit(bool sync) {
+  for (OutputFile& file : files_) {
+    if (!sync) break;
+    if (auto synced = file.sync(); !synced) return synced;
+  }
   // From here on the files move to their places, so what is noted of those kept is no longer true.
   if (!incomplete_.empty()) ::unlink(journal_path().c_str());
   if (directory_) {
@@ -78,9 +91,6 @@ Result<void> Output::commit(bool sync) {
     return committed;
   }
   OutputFile& file = files_.front();
-  if (sync) {
-    if (auto synced = file.sync(); !synced) return synced;
-  }
   if (auto published = file.publish(); !published) return published;
   return sync ? sync_folder(folder_of(file.path())) : Result<void>();
 }

@@ -54,6 +54,9 @@ class Output {
   std::vector<OutputFile> files_;
 };
 
+// Removes what a run that died just after its directory was in place may have left.
+void remove_leftovers(const std::string& directory);
+
 inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 }  // namespace ballast

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,9 +42,43 @@ bool same_device(const std::string& a, const std::string& b) {
   return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev;
 }
 
+// Of a run that died while it filled the directory.
+constexpr std::string_view kIncomplete = ".incomplete";
+
 bool is_directory(const fs::directory_entry& entry) {
   std::error_code ignored;
   return entry.is_directory(ignored) && !entry.is_symlink(ignored);
+}
+
+// How the names end of directories that are to become `path`.
+std::string staging_suffix(const std::string& path) {
+  constexpr std::size_t kMost = 200;  // of the 255 bytes that a name may have
+  return fmt::format("-{}", file_name(path).substr(0, kMost));
+}
+
+// Locks a directory while this process has it open; -1 if someone else did so.
+int lock_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
+// Of the directories that were to become `path`, those alive are locked.
+void remove_stale(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const std::string like = file_name(hidden_name(folder)) + staging_suffix(path);
+  const std::string_view begin = std::string_view(like).substr(0, like.find('-'));
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() != like.size() || !name.starts_with(begin) || !name.ends_with(staging_suffix(path))) continue;
+    const int lock = lock_directory(entry->path().string());
+    if (lock < 0) continue;
+    std::error_code ignored;
+    fs::remove_all(entry->path(), ignored);
+    ::close(lock);
+  }
 }
 
 bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(".parquet"); }
@@ -53,7 +88,8 @@ std::string irreplaceable(const std::string& path, const std::vector<fs::directo
   const std::string folder = folder_of(path);
   if (!same_device(path, folder)) return "it is a mount point";
   if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} cannot be written", escape(folder));
-  const auto inner = std::ranges::find_if(entries, is_directory);
+  const auto inner = std::ranges::find_if(
+      entries, [](const fs::directory_entry& entry) { return is_directory(entry) && entry.path().filename() != kIncomplete; });
   return inner == entries.end() ? "" : fmt::format("it holds a folder, {}", quote(inner->path().filename().string()));
 }
 
@@ -65,11 +101,15 @@ bool is_model_name(std::string_view name) {
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
-    : path_(std::move(other.path_)), mode_(other.mode_), staging_(std::exchange(other.staging_, {})) {}
+    : path_(std::move(other.path_)),
+      mode_(other.mode_),
+      staging_(std::exchange(other.staging_, {})),
+      lock_(std::exchange(other.lock_, -1)) {}
 
 OutputDirectory::~OutputDirectory() {
   std::error_code ignored;
   if (!staging_.empty()) fs::remove_all(staging_, ignored);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
@@ -78,6 +118,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   std::string place = whole.has_filename() ? whole.string() : whole.parent_path().string();
   if (error || place.empty()) return fail(Errc::kWrite, "'{}': cannot write: not the name of a directory", escape(path));
 
+  remove_stale(place);
   if (!fs::exists(place, error)) {
     if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a link to nothing", escape(path));
     if (::access(folder_of(place).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
@@ -124,9 +165,10 @@ Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) co
 }
 
 Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
-  std::string staging = hidden_name(folder_of(path_));
+  std::string staging = hidden_name(folder_of(path_)) + staging_suffix(path_);
   if (::mkdir(staging.c_str(), 0777) != 0) return fail_here(path_, "cannot make the directory", errno);
   staging_ = std::move(staging);
+  lock_ = lock_directory(staging_);
   if (mode_ == Mode::kReplace) {
     struct stat replaced{};
     if (::stat(path_.c_str(), &replaced) == 0) ::chmod(staging_.c_str(), replaced.st_mode & 07777U);
@@ -148,7 +190,7 @@ Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) c
     const std::string name = entry.path().filename().string();
     if (was_parquet && name == kParquetMetadataFile) continue;  // it tells of parts that go
     const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
-    if (is_new || is_model_name(name)) continue;
+    if (is_new || is_model_name(name) || name == kIncomplete) continue;
     const std::string kept = staging_ + "/" + name;
     if (::link(entry.path().c_str(), kept.c_str()) == 0) continue;
     std::error_code error;  // some systems let nobody link a file of someone else

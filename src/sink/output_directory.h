@@ -20,6 +20,7 @@ bool is_model_name(std::string_view name);
 // without a model gets the files one by one, the first added first.
 class OutputDirectory {
  public:
+  // Also removes what processes that died in commit() have left of this directory.
   static Result<OutputDirectory> create(const std::string& path);
 
   OutputDirectory(OutputDirectory&& other) noexcept;
@@ -29,7 +30,9 @@ class OutputDirectory {
   const std::string& path() const { return path_; }
 
   // The folder for files that are kept when the directory is not committed.
-  std::string incomplete() const { return path_ + (mode_ == Mode::kFill ? "/.incomplete" : ".incomplete"); }
+  std::string incomplete() const { return mode_ == Mode::kFill ? incomplete_inside() : incomplete_beside(); }
+  std::string incomplete_inside() const { return path_ + "/.incomplete"; }
+  std::string incomplete_beside() const { return path_ + ".incomplete"; }
 
   // A new file of the directory, to be handed to commit().
   Result<OutputFile> add(std::string_view name) const;
@@ -47,6 +50,7 @@ class OutputDirectory {
   std::string path_;
   Mode mode_;
   std::string staging_;  // the hidden directory that is to become the visible one, or was it before
+  int lock_ = -1;        // on it, while this process lives
 };
 
 }  // namespace ballast

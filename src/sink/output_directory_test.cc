@@ -2,7 +2,10 @@
 
 #include <map>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "tests/support/files.h"
 
@@ -54,6 +57,32 @@ TEST(OutputDirectory, FillsOneThatHoldsNoWeights) {
   dir.write("out/config.json", "old");
   ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}, {"config.json", "new"}}));
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/config.json", "new"}, {"out/notes.txt", "n"}}));
+}
+
+TEST(OutputDirectory, RemovesWhatDeadProcessesLeftOfIt) {
+  const test::TempDir dir;
+  dir.write(".ballast-0123456789abcdef-out/model.safetensors", "dead");
+  dir.write(".ballast-fedcba9876543210-out/model.safetensors", "alive");
+  dir.write(".ballast-0123456789abcdef-other/model.safetensors", "of another");
+  const int alive = ::open(dir.path(".ballast-fedcba9876543210-out").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(alive, LOCK_EX | LOCK_NB), 0);
+  ASSERT_TRUE(OutputDirectory::create(dir.path("out")));
+  EXPECT_EQ(tree(dir.path()), (Tree{{".ballast-fedcba9876543210-out/model.safetensors", "alive"},
+                                    {".ballast-0123456789abcdef-other/model.safetensors", "of another"}}));
+  ::close(alive);
+  ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}}));
+  EXPECT_EQ(tree(dir.path()),
+            (Tree{{"out/model.safetensors", "w"}, {".ballast-0123456789abcdef-other/model.safetensors", "of another"}}));
+}
+
+TEST(OutputDirectory, ReplacesOneThatWasFilledInPart) {
+  const test::TempDir dir;
+  dir.write("out/notes.txt", "n");
+  dir.write("out/model.safetensors", "half");
+  dir.write("out/.incomplete/model-00002-of-00002.safetensors", "half");
+  ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}}));
+  EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/notes.txt", "n"}}));
+  EXPECT_FALSE(fs::exists(dir.path("out/.incomplete")));
 }
 
 TEST(OutputDirectory, ReplacesAModelAndKeepsTheRest) {

@@ -434,10 +434,11 @@ std::string Quantization::make_key() const {
   return hash_of(text);
 }
 
-// An output that is older than what it was made of was made of something else.
+// An output that is older than what it was made of was made of something else; one that is damaged is made again.
 bool Quantization::is_finished(const std::string& directory) const {
   const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
+  if (!open_quantized(directory)) return false;
   std::error_code error;
   const auto made = fs::last_write_time(
       fs::path(directory) / (is_mlx ? "model.safetensors.index.json" : std::string(kParquetMetadataFile)), error);
@@ -456,6 +457,7 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
   work_.resume_key = hash_of(work_.key + *files);
   work_.source_json = files_json(work_.model);
   if (options_.resume && is_finished(directory)) {
+    remove_leftovers(directory);
     return QuantizeReport{.source_bytes = work_.model.file_size(), .modality = work_.modality, .was_done = true};
   }
   if (auto raised = raise_bits(); !raised) return std::unexpected(raised.error());

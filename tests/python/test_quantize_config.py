@@ -8,7 +8,7 @@ import subprocess
 import mlx.core as mx
 import numpy as np
 import pytest
-from quantized_files import BF16, contents, done, gauss, listing, quantize, read_parquet, refused
+from quantized_files import BF16, contents, done, gauss, listing, quantize, read_parquet, read_safetensors, refused
 from safetensors.numpy import save_file
 
 NOBODY = 65534
@@ -398,6 +398,21 @@ class TestErrors:
             result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, "--method", "rtn")
             refused(result, 3, "tensor 'a.weight'", "too far apart")
         assert listing(tmp_path) == ["in.safetensors"]
+
+    def test_a_model_that_is_quantized_already(self, run, model, quantized, tmp_path):
+        for format in FORMATS:
+            result = run("quantize", quantized, tmp_path / "again", "--format", format)
+            refused(result, 3, "quantized already" if (quantized / "model.safetensors").exists() else "no weights")
+        assert not (tmp_path / "again").exists()
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_models_with_nothing_to_quantize(self, run, tmp_path, format):
+        for name, tensors in (("none", {}), ("empty", {"a": np.zeros((0, 4), np.float32)}), ("ids", {"a": np.arange(6).reshape(2, 3)})):
+            source, out = tmp_path / f"{name}.safetensors", tmp_path / name
+            save_file(tensors, source)
+            assert quantize(run, source, out, "--format", format, "--validate")["layers"] == []
+            done(run("dequantize", out, tmp_path / "restored.safetensors"))
+            assert read_safetensors(tmp_path / "restored.safetensors").keys() == tensors.keys()
 
     def test_a_name_that_mlx_needs_for_scales(self, run, tmp_path):
         rng = np.random.default_rng(9)
