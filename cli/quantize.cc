@@ -37,6 +37,12 @@ struct Options {
 };
 
 Result<ConfigFields> read_config(const std::string& path) {
+  constexpr std::uintmax_t kMost = 1'000'000;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMost) {
+    return std::unexpected(
+        Error{.code = Errc::kInvalidArgument, .message = fmt::format("--config {}: is no file of at most 1 MB", escape(path))});
+  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) {

@@ -59,6 +59,9 @@ Result<QuantizedTensor> describe(const parquet::Block& block) {
     return fail(Errc::kCorrupt, "its groups have {} values, not 32, 64, 128 or 256", group);
   }
   if (block.quant_axis.value_or(0) != 1) return fail(Errc::kUnsupported, "its axis is {}, not 1", block.quant_axis.value_or(0));
+  if (info(*dtype).kind != NumberKind::kFloat || !can_convert(*dtype, DType::kF32)) {
+    return fail(Errc::kCorrupt, "it is said to have been {}, which is not quantized", name(*dtype));
+  }
   if (*elements == 0 || block.shape.size() < 2) {
     return fail(Errc::kCorrupt, "its shape is {}, which has nothing to quantize", to_string(block.shape));
   }
@@ -296,6 +299,10 @@ class ParquetSource final : public QuantizedSource {
 }  // namespace
 
 bool is_parquet_model(const std::string& path) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with("model-") && entry->path().extension() == ".parquet") return true;
+  }
   const auto text = read_text(fmt::format("{}/{}", path, kParquetMetadataFile));
   return text && text->find(kParquetFormat) != std::string::npos;
 }

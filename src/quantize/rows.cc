@@ -132,8 +132,9 @@ QualitySums compare_one_by_one(const CodedGroups& coded, const float* values, st
 
 QualitySums compare_chunk(const CodedGroups& coded, const float* values, std::size_t count) {
   if (count % coded.format.group_size == 0) {
+    constexpr double kSmallest = 1e-28;  // below, squares get lost
     const QualitySums sums = compare_groups(coded, values);
-    if (std::isfinite(sums.weights) && std::isfinite(sums.error)) return sums;
+    if (std::isfinite(sums.weights) && std::isfinite(sums.error) && sums.weights >= kSmallest) return sums;
   }
   return compare_one_by_one(coded, values, count);
 }

@@ -63,7 +63,8 @@ class Validation {
         return fail_tensor(tensor, fmt::format("has shape {}, in {} it is {}", to_string(found->shape), escape(original_.path()),
                                                to_string(tensor.shape)));
       }
-      if (!found->is_quantized() && found->dtype != tensor.dtype) {
+      const bool has_own_dtype = !found->is_quantized() || quantized_.format() == QuantizeFormat::kParquet;
+      if (has_own_dtype && found->dtype != tensor.dtype) {
         return fail_tensor(
             tensor, fmt::format("is {}, in {} it is {}", name(found->dtype), escape(original_.path()), name(tensor.dtype)));
       }

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <optional>
 
+#include <sys/stat.h>
+
 #include <ballast/quantize.h>
 
 #include "base/bytes.h"
@@ -91,6 +93,7 @@ class Quantization {
  private:
   Result<void> prepare();
   Result<void> refuse_quantized() const;
+  Result<void> check_names() const;
   void cut();
   Result<void> choose_threads();
   Result<void> raise_bits();
@@ -168,12 +171,38 @@ Result<void> Quantization::refuse_quantized() const {
   return {};
 }
 
+// In MLX's format names tell what belongs together, so they must not do so by chance.
+Result<void> Quantization::check_names() const {
+  const auto tensors = work_.model.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string_view tensor = tensors[i].name;
+    if (!work_.is_quantized(i)) {
+      if (!tensor.ends_with(".scales") && !tensor.ends_with(".biases")) continue;
+      return fail_tensor(i, Errc::kUnsupported, "MLX would take it for a part of a quantized tensor; rename it with convert");
+    }
+    constexpr std::string_view kWeight = ".weight";
+    const bool is_weight = tensor.ends_with(kWeight);
+    const std::string base(tensor.substr(0, tensor.size() - (is_weight ? kWeight.size() : 0)));
+    for (const std::string& needed : {base + ".scales", base + ".biases", is_weight ? base : base + ".weight"}) {
+      if (!work_.model.has(needed)) continue;
+      return fail_tensor(
+          i, Errc::kUnsupported,
+          fmt::format("to be quantized it must be alone with its name, but there is {} too; keep it, or rename one",
+                      quote(needed)));
+    }
+  }
+  return {};
+}
+
 Result<void> Quantization::prepare() {
   if (auto checked = refuse_quantized(); !checked) return checked;
   auto plans = plan_layers(work_.model, options_.config);
   if (!plans) return std::unexpected(plans.error());
   work_.plans = std::move(*plans);
   for (const LayerPlan& plan : work_.plans) planned_bits_.push_back(plan.bits);
+  if (options_.config.format == QuantizeFormat::kMlx) {
+    if (auto checked = check_names(); !checked) return checked;
+  }
   cut();
   if (!work_.model.directory().empty()) {
     auto companions = find_companions(work_.model.directory(), {});
@@ -224,10 +253,14 @@ Result<QualitySums> Quantization::code(const TensorBlock& block, Buffers& buffer
 Result<void> Quantization::check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const {
   if (!std::isfinite(sums.weights)) {
     const TensorInfo& tensor = work_.model.tensors()[block.tensor];
-    return fail_tensor(
-        block.tensor, Errc::kCorrupt,
-        fmt::format("{} of {} values in rows {} to {} are NaN or infinite", count_nonfinite(tensor.dtype, buffers.in), sums.count,
-                    block.first_row, block.first_row + block.rows - 1));
+    const std::uint64_t count = count_nonfinite(tensor.dtype, buffers.in);
+    const std::string rows = fmt::format("in rows {} to {}", block.first_row, block.first_row + block.rows - 1);
+    if (count == 0) {
+      return fail_tensor(block.tensor, Errc::kUnsupported,
+                         fmt::format("values of {} {} are too large for F32", name(tensor.dtype), rows));
+    }
+    return fail_tensor(block.tensor, Errc::kCorrupt,
+                       fmt::format("{} of {} values {} are NaN or infinite", count, sums.count, rows));
   }
   const auto is_finite = [](float value) { return std::isfinite(value); };
   if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {
@@ -439,12 +472,14 @@ bool Quantization::is_finished(const std::string& directory) const {
   const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
   if (!open_quantized(directory)) return false;
-  std::error_code error;
-  const auto made = fs::last_write_time(
-      fs::path(directory) / (is_mlx ? "model.safetensors.index.json" : std::string(kParquetMetadataFile)), error);
-  return !error && std::ranges::all_of(work_.model.files(), [&](const ModelFile& file) {
-    std::error_code unknown;
-    return fs::last_write_time(file.path, unknown) <= made && !unknown;
+  // By the time of change, which unlike that of the last write nobody can set back.
+  struct stat made{};
+  const std::string last = fmt::format("{}/{}", directory, is_mlx ? "model.safetensors.index.json" : kParquetMetadataFile);
+  if (::stat(last.c_str(), &made) != 0) return false;
+  return std::ranges::all_of(work_.model.files(), [&](const ModelFile& file) {
+    struct stat source{};
+    return ::stat(file.path.c_str(), &source) == 0 &&
+           std::pair(source.st_ctim.tv_sec, source.st_ctim.tv_nsec) <= std::pair(made.st_ctim.tv_sec, made.st_ctim.tv_nsec);
   });
 }
 
@@ -481,6 +516,13 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
 
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   if (auto checked = validate(options.config); !checked) return std::unexpected(checked.error());
+  for (const ModelFile& file : model.files()) {
+    std::error_code different;
+    const fs::path folder = fs::path(file.path).parent_path();
+    if (!fs::equivalent(folder.empty() ? "." : folder, directory, different) || different) continue;
+    return fail(Errc::kInvalidArgument, "{}: is where the model is read from, and quantizing cannot be undone: name another",
+                escape(directory));
+  }
   return Quantization(model, options).run(directory);
 }
 

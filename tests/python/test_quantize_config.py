@@ -414,10 +414,39 @@ class TestErrors:
             done(run("dequantize", out, tmp_path / "restored.safetensors"))
             assert read_safetensors(tmp_path / "restored.safetensors").keys() == tensors.keys()
 
-    def test_a_name_that_mlx_needs_for_scales(self, run, tmp_path):
+    @pytest.mark.parametrize("other", ["a.scales", "a.biases", "x.biases"])
+    def test_names_that_mlx_would_take_for_parts(self, run, tmp_path, other):
         rng = np.random.default_rng(9)
-        save_file({"a.weight": gauss(rng, 8, 128), "a.scales": gauss(rng, 128)}, tmp_path / "in.safetensors")
-        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", "mlx"), 4, "a.scales")
+        save_file({"a.weight": gauss(rng, 8, 128), other: gauss(rng, 128)}, tmp_path / "in.safetensors")
+        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", "mlx"), 3, other)
         assert listing(tmp_path) == ["in.safetensors"]
         quantize(run, tmp_path / "in.safetensors", tmp_path / "out")
-        assert read_parquet(tmp_path / "out").keys() == {"a.weight", "a.scales"}
+        assert read_parquet(tmp_path / "out").keys() == {"a.weight", other}
+
+    def test_the_source_is_not_overwritten(self, run, tmp_path):
+        save_file({"a.weight": gauss(np.random.default_rng(6), 8, 128)}, tmp_path / "model.safetensors")
+        refused(run("quantize", tmp_path, tmp_path), 2, "is where the model is read from")
+        assert listing(tmp_path) == ["model.safetensors"]
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_values_whose_squares_no_float_holds(self, run, tmp_path, format):
+        weight = (np.random.default_rng(7).standard_normal((64, 128)) * 1e-25).astype(np.float32)
+        save_file({"w.weight": weight}, tmp_path / "in.safetensors")
+        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, "--fail-fast"), 1, "cosine 0.00000")
+
+    def test_doubles_that_no_float_holds(self, run, tmp_path):
+        save_file({"w.weight": np.full((8, 128), 1e300)}, tmp_path / "in.safetensors")
+        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out"), 3, "values of F64 in rows 0 to 7 are too large for F32")
+
+    def test_a_config_that_is_no_file(self, run, model, tmp_path):
+        for path in ("/", "/dev/zero", tmp_path / "none"):
+            refused(run("quantize", model, tmp_path / "out", "--config", path), 2, "is no file of at most 1 MB")
+
+    def test_another_source_of_the_same_shape_and_age_is_quantized_again(self, run, tmp_path):
+        rng = np.random.default_rng(8)
+        source = tmp_path / "in.safetensors"
+        for _ in range(2):
+            save_file({"a.weight": gauss(rng, 64, 128)}, source)
+            os.utime(source, (1.5e9, 1.5e9))
+            done(run("quantize", source, tmp_path / "out", "--resume"))
+            done(run("validate", source, tmp_path / "out", "--min-accuracy", 0.9))
