@@ -44,7 +44,7 @@ Result<ConfigFields> read_config(const std::string& path) {
         Error{.code = Errc::kInvalidArgument, .message = fmt::format("--config {}: is no file of at most 1 MB", escape(path))});
   }
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) {
     return std::unexpected(
         Error{.code = Errc::kInvalidArgument, .message = fmt::format("{}: the config cannot be read", escape(path))});

@@ -47,9 +47,9 @@ void for_each_chunk(const RowFormat& format, std::uint64_t rows, Work&& work) {
 // What a chunk is worked on with. A group that is not whole is filled up with its first value, which changes neither its range
 // nor, with no importance, any sum.
 struct Buffers {
-  alignas(64) std::array<float, kChunk> values;
-  alignas(64) std::array<float, kChunk> importance;
-  alignas(64) std::array<std::uint8_t, kChunk> codes;
+  alignas(64) std::array<float, kChunk> values{};
+  alignas(64) std::array<float, kChunk> importance{};
+  alignas(64) std::array<std::uint8_t, kChunk> codes{};
 };
 
 void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
@@ -83,7 +83,11 @@ CodedGroups unpack_chunk(const RowFormat& format, const Chunk& chunk, std::span<
   unpack_codes(format.bits, packed.data() + at.packed, std::span(buffers.codes).first(chunk.count));
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
   std::fill(buffers.codes.begin() + chunk.count, buffers.codes.begin() + filled, std::uint8_t{0});
-  return {format, groups_of(format, chunk.count), buffers.codes.data(), scales.data() + at.group, offsets.data() + at.group};
+  return {.format = format,
+          .groups = groups_of(format, chunk.count),
+          .codes = buffers.codes.data(),
+          .scales = scales.data() + at.group,
+          .offsets = offsets.data() + at.group};
 }
 
 // Has the next chunk on its way while this one is worked on: the processor's own foresight ends with the page.
@@ -116,11 +120,11 @@ const float* importance_of(const RowFormat& format, std::span<const float> impor
 
 // Value by value, for a rest that fills no group, since what fills it up is not there, and for squares that no float holds.
 QualitySums compare_one_by_one(const CodedGroups& coded, const float* values, std::size_t count) {
-  std::array<float, kChunk> decoded;
+  std::array<float, kChunk> decoded{};
   decode_groups(coded, decoded.data());
   QualitySums sums{.count = count};
   for (std::size_t i = 0; i < count; ++i) {
-    const double value = static_cast<double>(values[i]);
+    const auto value = static_cast<double>(values[i]);
     const double gap = static_cast<double>(decoded[i]) - value;
     sums.weights += value * value;
     sums.cross += value * gap;
@@ -161,7 +165,9 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
       case QuantizeMethod::kHqq: hqq_groups(run); break;
     }
     pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);
-    sums.add(compare_chunk({format, run.groups, run.codes, run.scales, run.offsets}, run.values, chunk.count));
+    sums.add(
+        compare_chunk({.format = format, .groups = run.groups, .codes = run.codes, .scales = run.scales, .offsets = run.offsets},
+                      run.values, chunk.count));
   });
   return sums;
 }

@@ -199,7 +199,7 @@ class Validation {
 }  // namespace
 
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options) {
-  if (!(options.min_accuracy >= 0 && options.min_accuracy <= 1)) {
+  if (std::isnan(options.min_accuracy) || options.min_accuracy < 0 || options.min_accuracy > 1) {
     return fail(Errc::kInvalidArgument, "min_accuracy is {}, it must be from 0 to 1", options.min_accuracy);
   }
   const auto source = open_quantized(quantized);
