@@ -150,10 +150,6 @@ int main(int argc, char** argv) {
     alignas(64) std::array<float, kChunk> values;
     alignas(64) std::array<std::uint8_t, kChunk> codes;
     for (std::size_t at = block * kBlockBytes / 2; at < (block + 1) * kBlockBytes / 2; at += kChunk) {
-      // As the library does with what comes next.
-      for (std::size_t next = (at + kChunk) * 2; next < std::min((at + 2 * kChunk) * 2, kBytes); next += 64) {
-        __builtin_prefetch(in.get() + next, 0, 2);
-      }
       ballast::to_f32(DType::kBF16, in.get() + at * 2, kChunk, reinterpret_cast<std::byte*>(values.data()),
                       ballast::Stores::kOrdinary);
       ballast::rtn_groups({.format = format,
@@ -162,7 +158,8 @@ int main(int argc, char** argv) {
                            .importance = nullptr,
                            .codes = codes.data(),
                            .scales = scales.data() + at / 64,
-                           .offsets = offsets.data() + at / 64});
+                           .offsets = offsets.data() + at / 64,
+                           .next = {in.get() + (at + kChunk) * 2, std::min(kChunk, kValues - at - kChunk) * 2}});
       ballast::pack_codes(4, codes, out.get() + at / 2);
     }
   };

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "quantize/quality.h"
 #include "quantize/rows.h"
@@ -17,6 +18,7 @@ struct GroupRun {
   std::uint8_t* codes;
   float* scales;  // these two come out rounded to what is stored
   float* offsets;
+  std::span<const std::byte> next{};  // what is read after these, to be on its way from memory meanwhile
 };
 
 // The schemes, each with the best instruction set that the machine has.

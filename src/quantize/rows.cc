@@ -17,8 +17,8 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kChunk =
-    2048;  // values at a time, whole groups of every size; all that is made of them stays in the first cache
+// Values at a time: whole groups of every size, and all that is made of them stays in the first cache.
+constexpr std::size_t kChunk = 2048;
 
 // Values that lie side by side: some groups of a row, the rest of one that fills no group, or several rows of whole groups.
 struct Chunk {
@@ -90,11 +90,9 @@ CodedGroups unpack_chunk(const RowFormat& format, const Chunk& chunk, std::span<
           .offsets = offsets.data() + at.group};
 }
 
-// Has the next chunk on its way while this one is worked on: the processor's own foresight ends with the page.
-void fetch_ahead(std::span<const std::byte> rows, std::uint64_t begin) {
-  constexpr std::uint64_t kLine = 64;
-  const std::uint64_t end = std::min<std::uint64_t>(begin + kChunk * 2, rows.size());
-  for (std::uint64_t at = begin; at < end; at += kLine) __builtin_prefetch(rows.data() + at, 0, 2);
+// What is read after the bytes up to `begin`.
+std::span<const std::byte> next_chunk(DType dtype, std::span<const std::byte> rows, std::uint64_t begin) {
+  return rows.subspan(begin, std::min<std::uint64_t>(kChunk * bits(dtype) / 8, rows.size() - begin));
 }
 
 // The values as floats, in place if they are and fill whole groups.
@@ -151,14 +149,14 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
   QualitySums sums;
   for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
     const Places at(format, chunk);
-    fetch_ahead(rows, (at.value + chunk.count) * bits(dtype) / 8);
     const GroupRun run{.format = format,
                        .groups = groups_of(format, chunk.count),
                        .values = values_of(format, dtype, rows.data() + at.value * bits(dtype) / 8, chunk, buffers),
                        .importance = importance_of(format, importance, chunk, buffers),
                        .codes = buffers.codes.data(),
                        .scales = out.scales.data() + at.group,
-                       .offsets = out.offsets.data() + at.group};
+                       .offsets = out.offsets.data() + at.group,
+                       .next = next_chunk(dtype, rows, (at.value + chunk.count) * bits(dtype) / 8)};
     switch (method) {
       case QuantizeMethod::kRtn: rtn_groups(run); break;
       case QuantizeMethod::kSearch: search_groups(run); break;

@@ -3,7 +3,6 @@
 #include "quantize/groups.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #define HWY_BROKEN_EMU128 0  // see convert/kernels.cc  NOLINT(cppcoreguidelines-macro-usage)
@@ -18,43 +17,78 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 namespace {
 
-// The codes nearest to (w - bias) / scale, by true division. Multiplying by 1 / scale gives the same unless the quotient is next
-// to the middle between two codes, so only groups that have such a one are divided. Reciprocal, product and quotient are each off
-// by half a unit in the last place of a number below 256: together less than the margin.
-template <bool kDivides>
-HWY_INLINE bool try_codes(const float* values, std::size_t count, float scale, float bias, float steps, std::uint8_t* codes) {
+// A group's codes are those nearest to (w - bias) / scale, by true division.
+void divide_codes(const float* values, std::size_t count, float scale, float bias, float steps, std::uint8_t* codes) {
   const CodeLanes d;
-  const hn::RebindToSigned<CodeLanes> di;
-  const auto inverse = hn::Set(d, 1.0F / scale);
-  const auto shift = hn::Set(d, kIntegerShift);
-  auto off = hn::Zero(di);  // floats without a sign are in the order of their bits
-  CodeVector shifted[4];    // NOLINT(modernize-avoid-c-arrays)
+  CodeVector shifted[4];  // NOLINT(modernize-avoid-c-arrays)
   for (std::size_t i = 0; i < count; i += kCodesAtOnce) {
     for (std::size_t j = 0; j < 4; ++j) {
       const auto distance = hn::Sub(hn::LoadU(d, values + i + j * (kCodesAtOnce / 4)), hn::Set(d, bias));
-      const auto quotient = kDivides ? hn::Div(distance, hn::Set(d, scale)) : hn::Mul(distance, inverse);
-      shifted[j] = hn::Add(quotient, shift);
-      if (!kDivides) off = hn::Max(off, hn::BitCast(di, hn::Abs(hn::Sub(quotient, hn::Sub(shifted[j], shift)))));
+      shifted[j] = hn::Add(hn::Div(distance, hn::Set(d, scale)), hn::Set(d, kIntegerShift));
     }
     store_codes_up_to(steps, shifted, codes + i);
   }
-  return hn::AllTrue(d, hn::Lt(hn::BitCast(d, off), hn::Set(d, 0.4999F)));
 }
 
-void store_divided_codes(const float* values, std::size_t count, float scale, float bias, float steps, std::uint8_t* codes) {
-  const bool has_inverse = std::abs(scale) >= std::numeric_limits<float>::min();
-  if (has_inverse && try_codes<false>(values, count, scale, bias, steps, codes)) return;
-  try_codes<true>(values, count, scale, bias, steps, codes);
+// w * inverse + start gives the same codes for less, unless the quotient is next to the middle between two of them.
+struct Shortcut {
+  Wide inverse;
+  Wide start;  // infinite where the group has to be divided
+};
+
+// How near is too near. With n = steps + 1, the quotient and the start are at most n, the product is at most 2 n, and each of the
+// seven roundings on the two ways is off by half a unit in the last place: together by less than 8 n / 2^24.
+HWY_INLINE float least_gap(float steps) { return (steps + 1) * 0x1p-21F; }
+
+HWY_INLINE Shortcut shortcut_of(const Parameters& parameters, float steps) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  const Wide size = magnitude(parameters.scale);
+  const Wide inverse = all(1) / parameters.scale;
+  const Wide start = negative(parameters.offset) * inverse;
+  const WideMask precise = (all(kLeast) < size) & (size < all(1 / kLeast)) & (magnitude(start) < all(steps + 1));
+  return {.inverse = inverse, .start = choose(precise, start, all(std::numeric_limits<float>::infinity()))};
+}
+
+// False if a quotient is too near to the middle.
+HWY_INLINE bool try_shortcut(const float* values, std::size_t count, float inverse, float start, float steps,
+                             std::uint8_t* codes) {
+  const CodeLanes d;
+  const hn::RebindToSigned<CodeLanes> di;
+  const auto shift = hn::Set(d, kIntegerShift);
+  auto off = hn::Zero(di);  // floats without a sign are in the order of their bits, and NaN comes last
+  CodeVector shifted[4];    // NOLINT(modernize-avoid-c-arrays)
+  for (std::size_t i = 0; i < count; i += kCodesAtOnce) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      const auto value = hn::LoadU(d, values + i + j * (kCodesAtOnce / 4));
+      const auto quotient = hn::MulAdd(value, hn::Set(d, inverse), hn::Set(d, start));
+      shifted[j] = hn::Add(quotient, shift);
+      off = hn::Max(off, hn::BitCast(di, hn::Abs(hn::Sub(quotient, hn::Sub(shifted[j], shift)))));
+    }
+    store_codes_up_to(steps, shifted, codes + i);
+  }
+  return hn::AllTrue(d, hn::Lt(hn::BitCast(d, off), hn::Set(d, 0.5F - least_gap(steps))));
+}
+
+// Asks for a part of what is read next with each group: all of it at once would be more than the processor waits for at a time,
+// and its own foresight ends with the page.
+HWY_INLINE void fetch(const GroupRun& run, std::size_t group) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t end = run.next.size() * (group + 1) / run.groups;
+  for (std::size_t at = run.next.size() * group / run.groups; at < end; at += kLine)
+    __builtin_prefetch(run.next.data() + at, 0, 3);
 }
 
 void rtn_groups(const GroupRun& run) {
   const RowFormat& format = run.format;
   const float steps = steps_of(format.bits);
   const bool is_mlx = format.affine == Affine::kScaleBias;
-  alignas(64) std::array<float, kWide> lows{};
-  alignas(64) std::array<float, kWide> highs{};
-  alignas(64) std::array<float, kWide> scales{};
-  alignas(64) std::array<float, kWide> offsets{};
+  using Lanes = std::array<float, kWide>;
+  alignas(64) Lanes lows{};
+  alignas(64) Lanes highs{};
+  alignas(64) Lanes scales{};
+  alignas(64) Lanes offsets{};
+  alignas(64) Lanes inverses{};
+  alignas(64) Lanes starts{};
   for (std::size_t begin = 0; begin < run.groups; begin += kWide) {
     const std::size_t groups = std::min(kWide, run.groups - begin);
     for (std::size_t i = 0; i < groups; ++i) {
@@ -65,15 +99,19 @@ void rtn_groups(const GroupRun& run) {
     const Wide low = load_wide(lows.data());
     const Wide high = load_wide(highs.data());
     const Parameters parameters = is_mlx ? mlx_parameters(low, high, steps) : zero_parameters(low, high, steps);
+    const Shortcut shortcut = shortcut_of(parameters, steps);
     store_wide(parameters.scale, scales.data());
     store_wide(parameters.offset, offsets.data());
+    store_wide(shortcut.inverse, inverses.data());
+    store_wide(shortcut.start, starts.data());
     for (std::size_t i = 0; i < groups; ++i) {
       const float* const values = run.values + (begin + i) * format.group_size;
       std::uint8_t* const codes = run.codes + (begin + i) * format.group_size;
-      if (is_mlx) {
-        store_divided_codes(values, format.group_size, scales[i], offsets[i], steps, codes);
-      } else {
-        store_group_codes(values, format.group_size, {.inverse = 1.0F / scales[i], .shift = offsets[i], .steps = steps}, codes);
+      fetch(run, begin + i);
+      if (!is_mlx) {
+        store_group_codes(values, format.group_size, {.inverse = inverses[i], .shift = offsets[i], .steps = steps}, codes);
+      } else if (!try_shortcut(values, format.group_size, inverses[i], starts[i], steps, codes)) {
+        divide_codes(values, format.group_size, scales[i], offsets[i], steps, codes);
       }
     }
     store_wide(snapped(parameters.scale, format.parameters), scales.data());
