@@ -87,14 +87,15 @@ def check_same(a, b):
 def watch_memory(command):
     """The peak of RssAnon in bytes and the seconds that a command takes."""
     start, peak = time.perf_counter(), 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with tempfile.TemporaryFile() as out, subprocess.Popen(command, stdout=out) as process:
         while process.poll() is None:
             with open(f"/proc/{process.pid}/status") as status:
                 anonymous = [int(line.split()[1]) for line in status if line.startswith("RssAnon:")]
             peak = max(peak, *anonymous, 0)
             time.sleep(0.002)
         seconds = time.perf_counter() - start
-        report = json.load(process.stdout)
+        out.seek(0)
+        report = json.load(out)
     if process.returncode != 0:
         sys.exit(process.returncode)
     return peak * 1024, seconds, report
