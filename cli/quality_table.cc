@@ -85,9 +85,10 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
 }
 
 void print_totals(const QuantizeReport& report) {
-  print("{:.2f} bits per weight, {} smaller: {} to {}\n", report.bits_per_weight,
-        tinted(Tone::kBold, fmt::format("{:.2f}x", report.compression_ratio())), human_bytes(report.source_bytes),
-        human_bytes(report.bytes));
+  const double ratio = report.compression_ratio();
+  if (!report.layers.empty()) print("{:.2f} bits per weight, ", report.bits_per_weight);
+  print("{} {}: {} to {}\n", tinted(Tone::kBold, fmt::format("{:.2f}x", std::max(ratio, 1 / ratio))),
+        ratio < 1 ? "larger" : "smaller", human_bytes(report.source_bytes), human_bytes(report.bytes));
   if (report.layers.empty()) return;
   print("cosine {:.5f}, relative RMSE {:.5f}, SQNR {}, max error {:.3g}\n", report.quality.cosine_similarity,
         report.quality.relative_rmse, decibels(report.quality.sqnr_db), report.quality.max_error);

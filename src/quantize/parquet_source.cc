@@ -15,6 +15,7 @@
 #include "model/locate.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quantized_source.h"
+#include "source/sha256.h"
 
 namespace ballast {
 namespace {
@@ -29,6 +30,7 @@ struct Place {
 
 struct Part {
   std::string path;
+  std::string sha256;  // that it should have
   std::unique_ptr<Source> source;
   std::unique_ptr<parquet::Reader> reader;
 };
@@ -116,6 +118,18 @@ class ParquetSource final : public QuantizedSource {
   std::string modality() const override { return modality_; }
   std::string config() const override { return config_; }
 
+  Result<void> check_files() const override {
+    for (const Part& part : parts_) {
+      const auto sum = sha256(*part.source);
+      if (!sum) return fail_at(escape(part.path), sum.error());
+      if (*sum != part.sha256) {
+        return fail(Errc::kCorrupt, "{}: its SHA-256 is {}, {} says {}", escape(part.path), *sum, kParquetMetadataFile,
+                    quote(part.sha256));
+      }
+    }
+    return {};
+  }
+
   Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
     const QuantizedTensor* const tensor = find(name);
     if (tensor == nullptr || !tensor->is_quantized()) {
@@ -181,7 +195,8 @@ class ParquetSource final : public QuantizedSource {
 
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
-    Part opened{.path = fmt::format("{}/{}", directory_, part.file), .source = nullptr, .reader = nullptr};
+    Part opened{
+        .path = fmt::format("{}/{}", directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
     auto source = open_file(opened.path, Access::kPread);
     if (!source) return fail_at(escape(opened.path), source.error());
     if ((*source)->size() != part.bytes) {

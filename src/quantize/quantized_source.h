@@ -47,6 +47,9 @@ class QuantizedSource {
 
   const QuantizedTensor* find(std::string_view name) const;
 
+  // Whether the files are those that were written, where there are checksums to tell.
+  virtual Result<void> check_files() const { return {}; }
+
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const = 0;
   // The numbers that `count` rows stand for, as F64, F32, F16 or BF16; `out` has exactly their size.

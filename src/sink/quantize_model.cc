@@ -115,7 +115,7 @@ class Quantization {
                        fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
                                    work_.plans[tensor].bits, options_.config.min_accuracy));
   }
-  std::vector<std::string> unused_settings() const;
+  std::vector<std::string> warnings() const;
   std::uint64_t source_row_bytes(std::size_t tensor) const;
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
     return fail(code, "{}: tensor {}: {}", escape(work_.model.path()), quote(work_.model.tensors()[tensor].name), message);
@@ -391,7 +391,7 @@ Result<void> Quantization::process(QuantizedOutput& output) {
   return {};
 }
 
-std::vector<std::string> Quantization::unused_settings() const {
+std::vector<std::string> Quantization::warnings() const {
   std::vector<std::string> warnings;
   const QuantizeConfig& config = options_.config;
   if (config.enable_time_aware) {
@@ -402,11 +402,15 @@ std::vector<std::string> Quantization::unused_settings() const {
     warnings.push_back(fmt::format("target_model_size_mb {} has no effect without statistics of activations: bits are as planned",
                                    *config.target_model_size_mb));
   }
+  if (config.format == QuantizeFormat::kParquet &&
+      std::ranges::find(work_.companions, kParquetMetadataFile, &Companion::name) != work_.companions.end()) {
+    warnings.push_back(fmt::format("the model's {} is left out: the format has its own", kParquetMetadataFile));
+  }
   return warnings;
 }
 
 QuantizeReport Quantization::report() const {
-  QuantizeReport report{.source_bytes = work_.model.file_size(), .modality = work_.modality, .warnings = unused_settings()};
+  QuantizeReport report{.source_bytes = work_.model.file_size(), .modality = work_.modality, .warnings = warnings()};
   std::size_t block = 0;
   for (std::size_t i = 0; i < work_.plans.size(); ++i) {
     QualitySums sums;

@@ -237,6 +237,31 @@ TEST_P(Quantizing, ADifferentModelIsFoundOut) {
             fmt::format("{}: tensor 'a.weight': has shape [48, 128], in {} it is [48, 64]", dir_.path("out"), dir_.path("in"))));
 }
 
+// A byte that belongs to no value, such as one of the file's own statistics, changes no figure.
+TEST_P(Quantizing, AChecksumThatDoesNotMatchIsFoundOut) {
+  if (GetParam() != QuantizeFormat::kParquet) return;  // MLX has no checksums
+  ASSERT_TRUE(quantize(options()));
+  std::string metadata = test::content(dir_.path("out/metadata.json"));
+  const std::size_t sum = metadata.find("\"sha256\": \"") + 11;
+  metadata[sum] = metadata[sum] == '0' ? '1' : '0';
+  dir_.write("out/metadata.json", metadata);
+  const auto validated = validate();
+  ASSERT_FALSE(validated);
+  EXPECT_EQ(validated.error().code, Errc::kCorrupt);
+  EXPECT_THAT(validated.error().message, HasSubstr("its SHA-256 is"));
+}
+
+TEST_P(Quantizing, SaysThatTheFormatHasItsOwnMetadata) {
+  dir_.write("in/metadata.json", "{}");
+  const auto report = quantize(options());
+  ASSERT_TRUE(report);
+  if (GetParam() == QuantizeFormat::kMlx) {
+    EXPECT_THAT(report->warnings, testing::IsEmpty());
+  } else {
+    EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("metadata.json is left out")));
+  }
+}
+
 TEST(QuantizingMlx, NeedsColumnsThatGroupsDivide) {
   const test::TempDir dir;
   dir.write("m.safetensors", test::one_tensor(DType::kF32, "[2,40]", std::string(320, '\0')));
