@@ -45,6 +45,7 @@ Exit run_dequantize(const Options& options) {
   const auto done = dequantize_model(options.in, options.out, dequantize);
   bar.clear();
   if (!done) return report(done.error());
+  for (const std::string& warning : done->warnings) warn(warning);
   std::uint64_t bytes = 0;
   Json files = Json::array();
   for (const ConvertedFile& file : done->files) {
@@ -53,7 +54,8 @@ Exit run_dequantize(const Options& options) {
   }
   if (options.json) {
     const Json json{{"input", options.in},           {"output", options.out},          {"files", std::move(files)},
-                    {"tensor_count", done->tensors}, {"dequantized", done->converted}, {"data_bytes", done->data_bytes}};
+                    {"tensor_count", done->tensors}, {"dequantized", done->converted}, {"data_bytes", done->data_bytes},
+                    {"warnings", done->warnings}};
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print("{}: {} in {}, {}, {} dequantized, {} copied\n", tinted(Tone::kBold, escape(options.out)),

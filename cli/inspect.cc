@@ -131,7 +131,9 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
             {"config", model.config() ? config_json(*model.config()) : Json()},
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
   if (model.config() && model.config()->quantized) {
-    if (const auto quantized = describe_quantized(options.path)) json["quantization"] = widths_json(*quantized);
+    const auto quantized = describe_quantized(options.path);
+    if (quantized) json["quantization"] = widths_json(*quantized);
+    if (!quantized) json["warnings"].push_back(quantized.error().message);
   }
   if (options.tensors || options.stats) {
     Json tensors = Json::array();
@@ -306,7 +308,9 @@ Exit inspect(const InspectOptions& options) {
   }
   print_dtypes(selection.tensors);
   if (model->config() && model->config()->quantized) {
-    if (const auto quantized = describe_quantized(options.path)) print_widths(*quantized);
+    const auto quantized = describe_quantized(options.path);
+    if (quantized) print_widths(*quantized);
+    if (!quantized) warn(quantized.error().message);
   }
   return kDone;
 }

@@ -22,6 +22,21 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 std::string decibels(double value) { return std::isfinite(value) ? fmt::format("{:.1f} dB", value) : "exact"; }
 
+Json calibration_json(const std::optional<CalibrationReport>& calibration) {
+  if (!calibration) return {};
+  return {{"covered", calibration->covered},         {"uncovered", calibration->uncovered},
+          {"timesteps", calibration->timesteps},     {"recorded_timesteps", calibration->recorded_timesteps},
+          {"time_groups", calibration->time_groups}, {"boundaries", calibration->boundaries}};
+}
+
+// How a layer came about, where that is not the same for all.
+std::string method_text(const LayerReport& layer) { return layer.method + (layer.equalized ? ", equalized" : ""); }
+
+std::string output_text(const LayerReport& layer) {
+  const auto& error = layer.quality.output_error;
+  return fmt::format("  {:>8}  {}", error ? fmt::format("{:.5f}", *error) : "", method_text(layer));
+}
+
 }  // namespace
 
 Json report_json(const QuantizeReport& report) {
@@ -33,12 +48,15 @@ Json report_json(const QuantizeReport& report) {
                       {"bits", layer.bits},
                       {"planned_bits", layer.planned_bits},
                       {"group_size", layer.group_size},
+                      {"method", layer.method.empty() ? Json() : Json(layer.method)},
+                      {"equalized", layer.equalized},
                       {"parameters", layer.parameters},
                       {"bytes", layer.bytes},
                       {"cosine_similarity", layer.quality.cosine_similarity},
                       {"relative_rmse", layer.quality.relative_rmse},
                       {"sqnr_db", number(layer.quality.sqnr_db)},
-                      {"max_error", layer.quality.max_error}});
+                      {"max_error", layer.quality.max_error},
+                      {"output_error", layer.quality.output_error ? Json(*layer.quality.output_error) : Json()}});
   }
   return {{"compression_ratio", report.compression_ratio()},
           {"bits_per_weight", report.bits_per_weight},
@@ -53,6 +71,7 @@ Json report_json(const QuantizeReport& report) {
           {"passed", report.passed},
           {"quantized_tensors", report.layers.size()},
           {"kept_tensors", report.kept},
+          {"calibration", calibration_json(report.calibration)},
           {"files", report.files},
           {"layers", std::move(layers)}};
 }
@@ -66,8 +85,11 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
   const std::size_t shown = all ? layers.size() : std::min(layers.size(), kFew);
   std::size_t widest = 12;
   for (std::size_t i = 0; i < shown; ++i) widest = std::max(widest, width(label_text(layers[i]->name)));
-  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:>4}  {:>5}  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}", "worst first", widest,
-                                               "bits", "group", "cosine", "rel RMSE", "SQNR", "max error", "size")));
+  const bool calibrated =
+      std::ranges::any_of(layers, [](const LayerReport* layer) { return layer->quality.output_error.has_value(); });
+  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:>4}  {:>5}  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}{}", "worst first", widest,
+                                               "bits", "group", "cosine", "rel RMSE", "SQNR", "max error", "size",
+                                               calibrated ? "    output  method" : "")));
   for (std::size_t i = 0; i < shown; ++i) {
     const LayerReport& layer = *layers[i];
     const std::string label = label_text(layer.name);
@@ -75,13 +97,30 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
         layer.bits == layer.planned_bits ? fmt::format("{}", layer.bits) : fmt::format("{}→{}", layer.planned_bits, layer.bits);
     const bool bad = layer.quality.cosine_similarity < min_accuracy;
     const std::string cosine = fmt::format("{:>8.5f}", layer.quality.cosine_similarity);
-    print("{}{:{}}  {}{}  {:>5}  {}  {:>8.5f}  {:>8}  {:>9.3g}  {:>8}\n", label, "", widest - width(label),
+    print("{}{:{}}  {}{}  {:>5}  {}  {:>8.5f}  {:>8}  {:>9.3g}  {:>8}{}\n", label, "", widest - width(label),
           std::string(4 - std::min<std::size_t>(4, width(bits)), ' '), bits, layer.group_size,
           bad ? tinted(Tone::kRed, cosine) : cosine, layer.quality.relative_rmse, decibels(layer.quality.sqnr_db),
-          layer.quality.max_error, human_bytes(layer.bytes));
+          layer.quality.max_error, human_bytes(layer.bytes), calibrated ? output_text(layer) : "");
   }
   if (shown < layers.size())
     print("{}\n", tinted(Tone::kDim, fmt::format("… and {} more; --layers lists all", layers.size() - shown)));
+}
+
+void print_calibration(const CalibrationReport& calibration) {
+  print("statistics of {} of {}", grouped(calibration.covered),
+        counted(calibration.covered + calibration.uncovered.size(), "layer"));
+  if (calibration.timesteps > 0) {
+    const bool all = calibration.timesteps == calibration.recorded_timesteps;
+    print(", {}{} in {}", all ? "" : grouped(calibration.timesteps) + " of ", counted(calibration.recorded_timesteps, "timestep"),
+          counted(calibration.time_groups, "group"));
+  }
+  print("\n");
+  if (!calibration.uncovered.empty()) {
+    print("{}\n", tinted(Tone::kDim, fmt::format("without: {}{}", label_text(calibration.uncovered.front()),
+                                                 calibration.uncovered.size() == 1
+                                                     ? ""
+                                                     : fmt::format(" and {} more", calibration.uncovered.size() - 1))));
+  }
 }
 
 void print_totals(const QuantizeReport& report) {

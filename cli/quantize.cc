@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct Options {
   std::string in;
   std::string out;
   std::string config;
+  std::string calibration;
   ConfigFields fields;  // what the command line says
   std::vector<std::string> keep;
   bool validate = false;
@@ -67,7 +69,8 @@ Result<QuantizeConfig> make_config(const Options& options) {
   sources.push_back(options.fields);
   auto config = make_quantize_config(sources);
   if (!config) return config;
-  for (const char* const field : {"num_time_groups", "enable_spatial", "calibration_samples"}) {
+  for (const char* const field : {"num_time_groups", "calibration_samples"}) {
+    if (!options.calibration.empty()) break;
     const bool asked = std::ranges::any_of(sources, [&](const ConfigFields& fields) { return fields.contains(field); });
     if (asked) warn(fmt::format("{} has no effect without statistics of activations", field));
   }
@@ -80,6 +83,17 @@ void print_done(const Options& options, const QuantizeReport& done, double secon
         grouped(done.kept), counted(done.files.size(), "file"),
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s)", seconds)));
   print_totals(done);
+  if (done.calibration) print_calibration(*done.calibration);
+}
+
+// How many layers got how many bits.
+void print_bits(const QuantizeReport& done, double target) {
+  std::map<unsigned, std::size_t> layers;
+  for (const LayerReport& layer : done.layers) ++layers[layer.bits];
+  std::vector<std::string> shares;
+  for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
+  print("target {:.2f} MB, made {:.2f} MB: {}\n", target, static_cast<double>(done.bytes) / 1e6,
+        fmt::to_string(fmt::join(shares, ", ")));
 }
 
 // What was written, read back and compared.
@@ -87,6 +101,13 @@ Result<QuantizeReport> validate_output(const Model& model, const Options& option
   ProgressBar bar("validating");
   return validate_model(model, options.out,
                         {.min_accuracy = config.min_accuracy, .threads = config.num_threads, .progress = bar.callback()});
+}
+
+// What the files do not tell.
+void take_over(LayerReport& validated, const LayerReport& done) {
+  validated.planned_bits = done.planned_bits;
+  validated.method = done.method;
+  validated.quality.output_error = done.quality.output_error;
 }
 
 Exit run_quantize(const Options& options) {
@@ -99,7 +120,11 @@ Exit run_quantize(const Options& options) {
 
   ProgressBar bar("quantizing");
   auto done = quantize_model(*model, options.out,
-                             {.config = *config, .sync = !options.no_sync, .resume = options.resume, .progress = bar.callback()});
+                             {.config = *config,
+                              .calibration = options.calibration,
+                              .sync = !options.no_sync,
+                              .resume = options.resume,
+                              .progress = bar.callback()});
   bar.clear();
   if (!done) return report(done.error());
   for (const std::string& warning : done->warnings) warn(warning);
@@ -112,8 +137,9 @@ Exit run_quantize(const Options& options) {
     auto validated = validate_output(*model, options, *config);
     if (!validated) return report(validated.error());
     if (!was_done) {
-      for (std::size_t i = 0; i < validated->layers.size(); ++i) validated->layers[i].planned_bits = done->layers[i].planned_bits;
+      for (std::size_t i = 0; i < validated->layers.size(); ++i) take_over(validated->layers[i], done->layers[i]);
     }
+    validated->calibration = std::move(done->calibration);
     validated->modality = done->modality;
     validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
     *done = std::move(*validated);
@@ -134,6 +160,7 @@ Exit run_quantize(const Options& options) {
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print_done(options, *done, seconds);
+    if (config->target_model_size_mb) print_bits(*done, *config->target_model_size_mb);
     print("\n");
     print_layers(*done, config->min_accuracy, options.all_layers);
   }
@@ -167,6 +194,10 @@ void add_quantize(CLI::App& app, Run& run) {
   add_field(*command, *options, "--profile", "deployment_profile", "NAME",
             "edge (2 bits), local (4 bits, default) or cloud (8 bits)");
   command->add_option("--config", options->config, "Settings from a YAML file; see docs/quantization.md")->type_name("FILE");
+  command->add_option("--calibration", options->calibration, "Statistics of activations, for less error; see docs/calibration.md")
+      ->type_name("FILE");
+  add_field(*command, *options, "--target-size-mb", "target_model_size_mb", "MB",
+            "Give each layer the bits that make the most of this size, in 10^6 bytes");
   add_field(*command, *options, "--modality", "modality", "NAME", "text, code, image or audio (default: as the model says)");
   add_field(*command, *options, "--recipe", "recipe", "NAME",
             "mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6: more bits where they count");
@@ -195,6 +226,7 @@ void add_quantize(CLI::App& app, Run& run) {
       "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
       "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
       "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
+      "  ballast quantize model/ out/ --calibration statistics.safetensors --target-size-mb 400\n"
       "  ballast quantize model/ out/ --json | jq '.layers[] | select(.cosine_similarity < 0.99)'");
   command->callback([options, &run] { run = [options] { return run_quantize(*options); }; });
 }

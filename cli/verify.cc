@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <ballast/quantize.h>
 #include <ballast/text.h>
 #include <ballast/verify.h>
 
@@ -84,15 +85,29 @@ void print_text(const std::string& path, const VerifyReport& found) {
   }
 }
 
+// Whether bits and groups of a quantized model make sense of its tensors.
+void check_quantization(const Options& options, VerifyReport& found) {
+  const auto model = found.ok() ? Model::open(options.path, options.read.open()) : std::unexpected(Error{});
+  if (!model || !model->config() || !model->config()->quantized) return;
+  const auto quantized = describe_quantized(options.path);
+  if (!quantized && quantized.error().code != Errc::kCorrupt) {
+    found.skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
+    return;
+  }
+  found.checks.emplace_back("quantization");
+  if (!quantized) found.defects.push_back({.check = "quantization", .message = quantized.error().message});
+}
+
 Exit run_verify(const Options& options) {
   ProgressBar bar("verifying");
-  const auto found = verify(options.path, {.open = options.read.open(),
-                                           .values = options.values,
-                                           .sha256 = options.sha256,
-                                           .threads = options.threads,
-                                           .progress = bar.callback()});
+  auto found = verify(options.path, {.open = options.read.open(),
+                                     .values = options.values,
+                                     .sha256 = options.sha256,
+                                     .threads = options.threads,
+                                     .progress = bar.callback()});
   bar.clear();
   if (!found) return report(found.error());
+  check_quantization(options, *found);
   if (options.json) {
     print_json(options.path, *found);
   } else {

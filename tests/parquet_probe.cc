@@ -152,7 +152,11 @@ Result<json> read(const ballast::parquet::Library& library, const json& request)
   for (std::size_t i = 0; i < (*reader)->blocks().size(); ++i) {
     const auto values = (*reader)->read(i);
     if (!values) return std::unexpected(values.error());
-    rows.push_back(to_row((*reader)->blocks()[i], *values));
+    auto time_aware = (*reader)->read_time_aware(i);
+    if (!time_aware) return std::unexpected(time_aware.error());
+    Block block = (*reader)->blocks()[i];
+    block.time_aware_quant_json = std::move(*time_aware);
+    rows.push_back(to_row(block, *values));
   }
   return json{{"blocks", std::move(rows)}};
 }

@@ -5,6 +5,7 @@
 //   format DTYPE BYTES           values as MLX JSON writes them
 //   quantized PATH               every quantized weight of a directory, and the names of the other tensors
 //   dequantize PATH NAME DTYPE   the values of one of them
+//   statistics PATH GROUPS       statistics of inputs, and where that many groups of timesteps begin
 // Paths and names here hold no white space; bytes are hexadecimal.
 
 #include <algorithm>
@@ -23,6 +24,8 @@
 #include <ballast/quantized_weights.h>
 
 #include "format/mlx_json/values.h"
+#include "quantize/statistics.h"
+#include "quantize/time_groups.h"
 
 namespace {
 
@@ -140,6 +143,21 @@ Result<json> dequantized(const std::string& path, const std::string& weight, std
   return json{{"shape", values->shape()}, {"bytes", hex(values->bytes())}};
 }
 
+Result<json> statistics_of(const std::string& path, unsigned most_groups) {
+  constexpr unsigned kAllTimesteps = 100'000;
+  const auto statistics = ballast::Statistics::open(path, kAllTimesteps);
+  if (!statistics) return std::unexpected(statistics.error());
+  json found = json::object();
+  ballast::TimeGroups groups;
+  for (const std::string& weight : statistics->weights()) {
+    const auto layer = statistics->read(weight);
+    if (!layer) return std::unexpected(layer.error());
+    groups.add(*layer);
+    found[weight] = {{"importance", layer->importance}, {"weights", layer->weights}, {"means", layer->means}};
+  }
+  return json{{"timesteps", statistics->timesteps()}, {"weights", std::move(found)}, {"groups", groups.cut(most_groups)}};
+}
+
 Result<json> answer(std::istringstream request) {
   std::string command;
   std::string first;
@@ -153,6 +171,7 @@ Result<json> answer(std::istringstream request) {
   if (command == "format") return formatted(first, second);
   if (command == "quantized") return quantized(first);
   if (command == "dequantize") return dequantized(first, second, rest);
+  if (command == "statistics") return statistics_of(first, static_cast<unsigned>(std::stoul(second)));
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
 }

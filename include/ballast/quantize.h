@@ -18,7 +18,8 @@ namespace ballast {
 
 struct QuantizeOptions {
   QuantizeConfig config;
-  bool sync = true;     // wait until the disk has it all
+  std::string calibration;  // a file of statistics of the model's activations: see docs/calibration.md
+  bool sync = true;         // wait until the disk has it all
   bool resume = false;  // if the work breaks off, keep what is done beside the output, as .incomplete; go on from there if it is
                         // about the same files and config
   Progress progress;
@@ -34,7 +35,19 @@ struct LayerReport {
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;    // of codes, scales and offsets as they are stored, before any compression
   unsigned planned_bits = 0;  // fewer than `bits` if these were not good enough
+  std::string method;         // rtn, search, hqq; with statistics weighted search, or gptq
+  bool equalized = false;     // its columns were scaled first
   Quality quality;
+};
+
+// What statistics of activations were good for.
+struct CalibrationReport {
+  std::size_t covered = 0;             // layers that are quantized with them
+  std::vector<std::string> uncovered;  // layers that are quantized without
+  std::size_t timesteps = 0;           // that were used; 0 if the statistics do not go by timestep
+  std::size_t recorded_timesteps = 0;  // that there are
+  std::size_t time_groups = 1;         // the layers have parameters for each
+  std::vector<double> boundaries;      // the timesteps at which groups begin, without the first
 };
 
 struct QuantizeReport {
@@ -46,6 +59,7 @@ struct QuantizeReport {
   Quality quality;                  // of all layers, weighted by their parameters
   double bits_per_weight = 0;       // of the quantized weights, parameters of groups included
   Modality modality = Modality::kUnknown;
+  std::optional<CalibrationReport> calibration;
   bool passed = true;     // every layer is as good as min_accuracy asks
   bool was_done = false;  // an earlier run had finished; nothing was done, and layers are not told
   std::vector<std::string> warnings;

@@ -42,12 +42,13 @@ struct QuantizeConfig {
   unsigned num_threads = 0;                           // 0: one per core
   unsigned max_memory_limit_mb = 384;                 // in MiB
 
+  std::optional<double> target_model_size_mb;  // in 10^6 bytes: bits are then allotted layer by layer to fit it
+
   // These need statistics of the model's activations.
-  unsigned num_time_groups = 10;
-  bool enable_time_aware = false;
-  bool enable_spatial = true;
-  unsigned calibration_samples = 128;
-  std::optional<double> target_model_size_mb;
+  std::optional<bool> enable_time_aware;  // by default for text and code
+  std::optional<bool> enable_spatial;     // by default for image and audio
+  unsigned num_time_groups = 10;          // at most
+  unsigned calibration_samples = 128;     // timesteps to use, at most
 
   bool operator==(const QuantizeConfig&) const = default;
 };

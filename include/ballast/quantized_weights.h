@@ -25,6 +25,7 @@ struct QuantizedWeight {
   TensorView packed;  // <name>.weight, else <name>: U32 or U8, a stream of codes for every row, the lowest bits first
   TensorView scales;  // one for every group of a row
   std::optional<TensorView> biases;
+  std::span<const float> restore;  // what columns are to be multiplied by after all else, or nothing
 
   std::uint64_t elements() const;
   std::uint64_t groups() const { return scales.shape.back(); }  // of a row

@@ -255,11 +255,11 @@ constexpr std::array kFields{
     field<PairsField<&Config::layer_bit_widths, OneOf<2, 3, 4, 5, 6, 8, 16>>>("layer_bit_widths"),
     field<WordField<&Config::num_threads, FromTo<0, 1024>>>("num_threads"),
     field<WordField<&Config::max_memory_limit_mb, FromTo<16, 1'048'576>>>("max_memory_limit_mb"),
-    field<WordField<&Config::num_time_groups, FromTo<1, 1000>>>("num_time_groups"),
+    field<WordField<&Config::target_model_size_mb, AboveZero>>("target_model_size_mb"),
     field<WordField<&Config::enable_time_aware, Toggle>>("enable_time_aware"),
     field<WordField<&Config::enable_spatial, Toggle>>("enable_spatial"),
+    field<WordField<&Config::num_time_groups, FromTo<1, 1000>>>("num_time_groups"),
     field<WordField<&Config::calibration_samples, FromTo<1, 1'000'000>>>("calibration_samples"),
-    field<WordField<&Config::target_model_size_mb, AboveZero>>("target_model_size_mb"),
 };
 
 // How many letters must be put in, taken out or changed, to make `a` into `b`.

@@ -179,11 +179,11 @@ TEST(ConfigYaml, WritesEveryField) {
             "layer_bit_widths: {}\n"
             "num_threads: 0\n"
             "max_memory_limit_mb: 384\n"
+            "target_model_size_mb: null\n"
+            "enable_time_aware: null\n"
+            "enable_spatial: null\n"
             "num_time_groups: 10\n"
-            "enable_time_aware: false\n"
-            "enable_spatial: true\n"
-            "calibration_samples: 128\n"
-            "target_model_size_mb: null\n");
+            "calibration_samples: 128\n");
   const std::string yaml = to_yaml({.modality = Modality::kCode,
                                     .sensitive_layer_names = {"null", "a: b"},
                                     .sensitive_layer_patterns = {R"(^\d+"$)"},
@@ -211,11 +211,11 @@ TEST(ConfigYaml, ReadsWhatItWrites) {
                             .layer_bit_widths = {{odd, 2}, {"<<", 3}, {std::string(2000, 'k'), 16}, {std::string(1015, 'k'), 4}},
                             .num_threads = 3,
                             .max_memory_limit_mb = 64,
-                            .num_time_groups = 1,
+                            .target_model_size_mb = 1e-300,
                             .enable_time_aware = true,
                             .enable_spatial = false,
-                            .calibration_samples = 77,
-                            .target_model_size_mb = 1e-300};
+                            .num_time_groups = 1,
+                            .calibration_samples = 77};
   QuantizeConfig config = full;
   config.sensitive_layer_names.erase(config.sensitive_layer_names.begin() + 2);
   const auto again = read(to_yaml(config));

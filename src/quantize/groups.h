@@ -9,6 +9,9 @@
 
 namespace ballast {
 
+// Values of any dtype as floats, from `in` on.
+void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out);
+
 // Whole groups that lie side by side, on their way to codes of a byte each.
 struct GroupRun {
   const RowFormat& format;

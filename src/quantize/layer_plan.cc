@@ -19,7 +19,6 @@ namespace ballast {
 namespace {
 
 constexpr unsigned kKept = 16;  // as layer_bit_widths says it
-constexpr unsigned kRouterBits = 8;
 
 std::string lowercase(std::string_view text) {
   std::string lower(text);
@@ -51,6 +50,28 @@ bool is_of_experts(std::string_view tensor) {
 bool is_router(std::string_view tensor) {
   constexpr std::array<std::string_view, 3> kEnds{".gate.weight", ".router.weight", ".shared_expert_gate.weight"};
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return tensor.ends_with(end); });
+}
+
+bool is_of_time(std::string_view tensor) {
+  constexpr std::array<std::string_view, 6> kParts{"time_emb", "timestep_emb", "t_embedder", "time_mlp", "time_proj", "time_in."};
+  return has_any(lowercase(tensor), kParts);
+}
+
+// Where a diffusion model meets what it is given and what it makes: the first and the last layers, by the names that U-Nets and
+// diffusion transformers give them.
+bool is_at_the_ends(std::string_view tensor) {
+  constexpr std::array<std::string_view, 10> kParts{"conv_in.",     "conv_out.", "x_embedder.", "patch_embed", "img_in.",
+                                                    "final_layer.", "norm_out.", "to_rgb",      "txt_in.",     "input_blocks.0."};
+  constexpr std::array<std::string_view, 3> kBegins{"proj_in.", "proj_out.", "out."};
+  const std::string lower = lowercase(tensor);
+  return has_any(lower, kParts) || std::ranges::any_of(kBegins, [&](std::string_view begin) { return lower.starts_with(begin); });
+}
+
+// What turns time and class into the scale and shift of other layers.
+bool is_modulation(std::string_view tensor) {
+  constexpr std::array<std::string_view, 6> kParts{"modulation", "adaln",        "_mod.",
+                                                   ".mod.",      "norm1.linear", "norm1_context.linear"};
+  return has_any(lowercase(tensor), kParts);
 }
 
 // F8_E8M0 has no sign: it is for scales.
@@ -189,6 +210,7 @@ class Planner {
     auto patterns = Patterns::compile("sensitive_layer_patterns", config.sensitive_layer_patterns);
     if (!patterns) return std::unexpected(patterns.error());
     Planner planner(config, std::move(*patterns));
+    planner.is_diffusion_ = is_diffusion_model(model, config.modality.value_or(model.modality()));
     planner.has_experts_ = std::ranges::any_of(model.tensors(), is_of_experts, &TensorInfo::name);
     if (config.recipe == Recipe::kUniform) return planner;
     auto mixed = MixedBits::make(model, config.recipe);
@@ -209,15 +231,19 @@ class Planner {
       return fail(Errc::kInvalidArgument, "layer_bit_widths: {} is {} {}, which is not quantized in {}", quote(tensor.name),
                   name(tensor.dtype), to_string(tensor.shape), name(config_.format));
     }
-    const bool skipped = config_.skip_sensitive_layers && !named && is_sensitive(tensor.name);
+    const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
+                                    (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
     if (!matrix || by_name || by_pattern || width == kKept || skipped) return LayerPlan{};
     if (config_.format == QuantizeFormat::kMlx) {
       if (auto divides = check_groups(tensor, matrix->columns, config_.group_size); !divides) {
         return std::unexpected(divides.error());
       }
     }
-    return LayerPlan{.bits = named ? width : default_bits(tensor.name),
+    const unsigned least = named ? width : least_bits(tensor.name);
+    return LayerPlan{.bits = named ? width : std::max(default_bits(tensor.name), least),
                      .group_size = config_.group_size,
+                     .least_bits = least,
+                     .is_fixed = named.has_value(),
                      .rows = matrix->rows,
                      .columns = matrix->columns};
   }
@@ -240,9 +266,11 @@ class Planner {
     return {keys.begin(), keys.end()};
   }
 
-  unsigned default_bits(std::string_view tensor) const {
-    const unsigned bits = mixed_ ? mixed_->bits(tensor) : config_.bit_width;
-    return has_experts_ && is_router(tensor) ? std::max(bits, kRouterBits) : bits;
+  unsigned default_bits(std::string_view tensor) const { return mixed_ ? mixed_->bits(tensor) : config_.bit_width; }
+
+  unsigned least_bits(std::string_view tensor) const {
+    constexpr unsigned kHigh = 8;
+    return (has_experts_ && is_router(tensor)) || (is_diffusion_ && is_modulation(tensor)) ? kHigh : 2;
   }
 
   const QuantizeConfig& config_;
@@ -251,9 +279,15 @@ class Planner {
   Names widths_;
   std::optional<MixedBits> mixed_;
   bool has_experts_ = false;
+  bool is_diffusion_ = false;
 };
 
 }  // namespace
+
+bool is_diffusion_model(const Model& model, Modality modality) {
+  return modality == Modality::kImage || modality == Modality::kAudio ||
+         std::ranges::any_of(model.tensors(), is_of_time, &TensorInfo::name);
+}
 
 Result<std::vector<LayerPlan>> plan_layers(const Model& model, const QuantizeConfig& config) {
   const std::string path = escape(model.path());

@@ -132,13 +132,30 @@ TEST(LayerPlan, AMistypedNameIsFoundBeforeWhatItWasToPrevent) {
 TEST(LayerPlan, SensitiveLayersAreQuantizedUnlessSkipped) {
   const std::vector<std::string> sensitive{
       "lm_head.weight", "model.Embed_tokens.weight", "model.head.weight",      "pooler.dense.w",
-      "q_Norm.weight",  "time_embedding.weight",     "transformer.ln_f.weight"};
+      "q_Norm.weight",  "transformer.ln_f.weight"};
   for (const std::string& name : sensitive) {
     const TestModel model({{.name = "a"}, {.name = name}});
     EXPECT_EQ(model.bits_of({}), fmt::format("a 4, {} 4", name));
     EXPECT_EQ(model.bits_of({.skip_sensitive_layers = true}), "a 4");
   }
   EXPECT_EQ(TestModel({{.name = "heads.weight"}}).bits_of({.skip_sensitive_layers = true}), "heads.weight 4");
+}
+
+TEST(LayerPlan, DiffusionModelsKeepTheirEnds) {
+  const TestModel model({{.name = "blocks.0.adaLN_modulation.1.weight"},
+                         {.name = "blocks.0.attn.proj_out.weight"},
+                         {.name = "blocks.0.attn.qkv.weight"},
+                         {.name = "final_layer.linear.weight"},
+                         {.name = "proj_out.weight"},
+                         {.name = "t_embedder.mlp.0.weight"},
+                         {.name = "x_embedder.proj.weight"}});
+  EXPECT_EQ(model.bits_of({}), "blocks.0.adaLN_modulation.1.weight 8, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4");
+  EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"*adaLN*", 2}, {"final_layer.linear", 6}}}),
+            "blocks.0.adaLN_modulation.1.weight 2, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4, "
+            "final_layer.linear.weight 6");
+  // Without a time or a modality that says so, names alone do not make it one.
+  EXPECT_EQ(TestModel({{.name = "conv_in.weight"}}).bits_of({.modality = Modality::kText}), "conv_in.weight 4");
+  EXPECT_EQ(TestModel({{.name = "conv_in.weight"}, {.name = "x"}}).bits_of({.modality = Modality::kImage}), "x 4");
 }
 
 TEST(LayerPlan, NamedLayersAreKeptWhateverElse) {

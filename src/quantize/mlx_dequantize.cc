@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
+
+#include <ballast/convert.h>
 
 #include "convert/kernels.h"
 #include "quantize/packing.h"
@@ -129,12 +132,26 @@ void dequantize_float(QuantizationMode mode, const RowFormat& format, const Part
   store(dtype, values.data(), part.count, part.out);
 }
 
+// Scaled as floats, which hold all that the other dtypes do.
+void dequantize_and_restore(QuantizationMode mode, const RowFormat& format, const MlxRows& rows, DType dtype,
+                            std::span<std::byte> out) {
+  RowFormat scaled = format;
+  scaled.restore = {};
+  std::vector<float> values(rows.packed.size() / format.packed_bytes() * format.columns);
+  const std::span bytes = std::as_writable_bytes(std::span(values));
+  dequantize_mlx_rows(mode, scaled, rows, DType::kF32, bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= format.restore[i % format.columns];
+  const auto converted = convert_values(DType::kF32, bytes, dtype, out);
+  assert(converted);
+}
+
 }  // namespace
 
 void dequantize_mlx_rows(QuantizationMode mode, const RowFormat& format, const MlxRows& rows, DType dtype,
                          std::span<std::byte> out) {
   assert(kChunk % format.group_size == 0);
   if (rows.packed.empty()) return;
+  if (!format.restore.empty()) return dequantize_and_restore(mode, format, rows, dtype, out);
   const bool affine = mode == QuantizationMode::kAffine;
   const std::size_t count = rows.packed.size() / format.packed_bytes();
   const std::size_t parameter_bytes = affine ? bits(format.parameters) / 8 : 1;

@@ -1,15 +1,19 @@
 #include "quantize/mlx_layers.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "quantize/equalization.h"
 #include "quantize/mlx_dequantize.h"
+#include "quantize/side_files.h"
 
 namespace ballast {
 namespace {
@@ -122,6 +126,31 @@ Result<MlxLayer> make_layer(const Model& model, const QuantizationConfig& config
   return layer;
 }
 
+// The columns' scales of those layers that have some, from the file beside the weights.
+Result<void> read_equalization(const std::string& directory, std::vector<MlxLayer>& layers) {
+  constexpr std::string_view kSuffix = ".equalization_scales";
+  const std::string path = fmt::format("{}/{}", directory, kEqualizationFile);
+  std::error_code missing;
+  if (directory.empty() || !std::filesystem::exists(path, missing)) return {};
+  const auto file = Model::open(path);
+  if (!file) return std::unexpected(file.error());
+  for (const TensorInfo& tensor : file->tensors()) {
+    const auto base = without(tensor.name, kSuffix);
+    const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);
+    if (!base || layer == layers.end()) return orphan(*file, tensor, "layer that it belongs to");
+    if (tensor.dtype != DType::kF32 || tensor.elements() != layer->columns() || tensor.shape.size() != 1) {
+      return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", escape(path), quote(tensor.name),
+                  name(tensor.dtype), to_string(tensor.shape), layer->columns());
+    }
+    layer->restore.resize(layer->columns());
+    if (auto read = file->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))); !read) return read;
+    if (auto checked = check_restore(layer->restore); !checked) {
+      return fail_at(escape(path), std::move(checked.error()).at(fmt::format("tensor {}", quote(tensor.name))));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const QuantizationConfig& config) {
@@ -137,6 +166,7 @@ Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const Quantiza
     layers.push_back(std::move(*layer));
   }
   std::ranges::sort(layers, {}, &MlxLayer::name);
+  if (auto read = read_equalization(model.directory(), layers); !read) return std::unexpected(read.error());
   return layers;
 }
 

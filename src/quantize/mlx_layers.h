@@ -22,11 +22,16 @@ struct MlxLayer {
   TensorQuantization quantization;   // as the config says
   std::vector<std::uint64_t> shape;  // that it had before
   DType dtype;                       // that it had before: the scales', and BF16 where these are no floats
+  std::vector<float> restore{};      // what its columns are multiplied by, or nothing
 
   std::uint64_t columns() const { return shape.back(); }
   std::uint64_t rows() const { return scales->elements() / scales->shape.back(); }
   RowFormat format() const {
-    return {.columns = columns(), .bits = quantization.bits, .group_size = quantization.group_size, .parameters = dtype};
+    return {.columns = columns(),
+            .bits = quantization.bits,
+            .group_size = quantization.group_size,
+            .parameters = dtype,
+            .restore = restore};
   }
   std::uint64_t scale_bytes() const { return scales->bytes() / rows(); }  // of one row
 };

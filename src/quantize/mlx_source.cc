@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 
+#include "base/checked.h"
 #include "base/fail.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "convert/kernels.h"
+#include "model/locate.h"
 #include "quantize/mlx_layers.h"
 #include "quantize/quantized_source.h"
+#include "quantize/side_files.h"
 
 namespace ballast {
 namespace {
@@ -45,6 +51,7 @@ class MlxSource final : public QuantizedSource {
                           .format = {.bits = 0},
                           .file = model_.files()[tensor.file].path});
     }
+    if (auto checked = check_parameters(); !checked) return checked;
     index_tensors();
     for (std::size_t i = 0; i < layers_.size(); ++i) layer_of_.emplace(layers_[i].packed->name, i);
     return {};
@@ -53,10 +60,15 @@ class MlxSource final : public QuantizedSource {
   QuantizeFormat format() const override { return QuantizeFormat::kMlx; }
   const std::string& directory() const override { return model_.directory(); }
   std::span<const QuantizedTensor> tensors() const override { return tensors_; }
-  std::uint64_t file_size() const override { return model_.file_size(); }
+  std::uint64_t file_size() const override {
+    std::uint64_t bytes = model_.file_size();
+    for (const std::string& path : side_files()) bytes += std::filesystem::file_size(path);
+    return bytes;
+  }
   std::vector<std::string> files() const override {
     std::vector<std::string> paths;
     for (const ModelFile& file : model_.files()) paths.push_back(file.path);
+    std::ranges::copy(side_files(), std::back_inserter(paths));
     return paths;
   }
 
@@ -88,11 +100,69 @@ class MlxSource final : public QuantizedSource {
     return read_mlx_rows(model_, layers_[found->second], first, count, dtype, out);
   }
 
+  Result<std::optional<TimeAwareTable>> read_time_aware() const override {
+    const std::string path = fmt::format("{}/{}", model_.directory(), kTimeAwareFile);
+    std::error_code missing;
+    if (!std::filesystem::exists(path, missing)) return std::nullopt;
+    const auto file = Model::open(path);
+    if (!file) return std::unexpected(file.error());
+    TimeAwareTable table;
+    if (auto read = read_time_aware_file(*file, table); !read) return fail_at(escape(path), std::move(read.error()));
+    return table;
+  }
+
   Result<void> read_kept(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const override {
     return model_.read_into(name, offset, out);
   }
 
  private:
+  std::vector<std::string> side_files() const {
+    std::vector<std::string> paths;
+    for (const std::string_view file : {kTimeAwareFile, kEqualizationFile}) {
+      std::string path = fmt::format("{}/{}", model_.directory(), file);
+      std::error_code missing;
+      if (std::filesystem::is_regular_file(path, missing)) paths.push_back(std::move(path));
+    }
+    return paths;
+  }
+
+  // Other bits and groups may make other shapes of the same codes. The index of a model that was made here tells how many values
+  // there were.
+  Result<void> check_parameters() const {
+    const std::string path = model_.directory() + "/model.safetensors.index.json";
+    const auto text = read_text(path);
+    simdjson::dom::parser parser;
+    const auto index = text ? parse_json(parser, *text) : std::unexpected(text.error());
+    std::uint64_t told = 0;
+    if (!index || (*index)["metadata"]["ballast_key"].error() != simdjson::SUCCESS ||
+        (*index)["metadata"]["total_parameters"].get(told) != simdjson::SUCCESS) {
+      return {};
+    }
+    std::uint64_t found = 0;
+    for (const QuantizedTensor& tensor : tensors_) found += checked_elements(tensor.shape).value_or(0);
+    if (found == told) return {};
+    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}", escape(path),
+                told, found);
+  }
+
+  Result<void> read_time_aware_file(const Model& file, TimeAwareTable& table) const {
+    const auto boundaries = file.metadata().find("boundaries");
+    if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "its metadata has no boundaries");
+    if (auto read = table.set_boundaries(boundaries->second); !read) return read;
+    for (const TensorInfo& tensor : file.tensors()) {
+      const std::size_t dot = tensor.name.rfind('.');
+      const auto layer = std::ranges::find(layers_, tensor.name.substr(0, dot), &MlxLayer::name);
+      if (dot == std::string_view::npos || layer == layers_.end() || tensor.dtype != DType::kF32) {
+        return fail(Errc::kCorrupt, "tensor {}: is {} of no layer", quote(tensor.name), name(tensor.dtype));
+      }
+      std::vector<float> values(tensor.elements());
+      if (auto read = file.read_into(tensor.name, 0, std::as_writable_bytes(std::span(values))); !read) return read;
+      auto added = table.add(layer->packed->name, layer->rows(), tensor.name.substr(dot + 1), std::move(values));
+      if (!added) return fail_at(fmt::format("tensor {}", quote(tensor.name)), std::move(added.error()));
+    }
+    return {};
+  }
+
   Result<void> read_parameters(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const {
     const std::uint64_t size = bits(tensor.dtype) / 8;
     if (tensor.dtype == DType::kF32) return model_.read_into(tensor.name, first * size, std::as_writable_bytes(out));

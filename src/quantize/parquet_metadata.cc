@@ -49,6 +49,7 @@ Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
   ParquetMetadata metadata;
   metadata.modality = text_of(*root, "modality").value_or("");
   metadata.key = text_of(*root, "key").value_or("");
+  if (std::uint64_t count = 0; (*root)["tensor_count"].get(count) == simdjson::SUCCESS) metadata.tensor_count = count;
   simdjson::dom::array parts;
   if ((*root)["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list called 'parts'");
   for (const element& each : parts) {

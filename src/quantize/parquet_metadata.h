@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct ParquetMetadata {
   std::string modality;
   std::string key;  // what makes two runs the same work
   std::vector<Part> parts;
+  std::optional<std::uint64_t> tensor_count;
 };
 
 inline constexpr std::string_view kParquetFormat = "parquet_v2_extended";

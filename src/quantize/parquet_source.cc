@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <system_error>
 
@@ -13,8 +14,10 @@
 #include "base/text.h"
 #include "format/parquet/parquet.h"
 #include "model/locate.h"
+#include "quantize/equalization.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quantized_source.h"
+#include "quantize/time_aware_table.h"
 #include "source/sha256.h"
 
 namespace ballast {
@@ -98,7 +101,12 @@ class ParquetSource final : public QuantizedSource {
     for (const ParquetMetadata::Part& part : metadata->parts) {
       if (auto opened = open_part(**library, part); !opened) return opened;
     }
-    return check_blocks();
+    if (auto checked = check_blocks(); !checked) return checked;
+    if (metadata->tensor_count.value_or(tensors_.size()) != tensors_.size()) {
+      return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", escape(path), *metadata->tensor_count,
+                  tensors_.size());
+    }
+    return {};
   }
 
   QuantizeFormat format() const override { return QuantizeFormat::kParquet; }
@@ -117,6 +125,26 @@ class ParquetSource final : public QuantizedSource {
 
   std::string modality() const override { return modality_; }
   std::string config() const override { return config_; }
+
+  Result<std::optional<TimeAwareTable>> read_time_aware() const override {
+    std::optional<TimeAwareTable> table;
+    for (const QuantizedTensor& tensor : tensors_) {
+      if (!tensor.is_quantized()) continue;
+      for (const Place& place : places_.find(tensor.name)->second) {
+        const Part& part = parts_[place.part];
+        auto text = part.reader->read_time_aware(place.block);
+        if (!text) return fail_at(escape(part.path), std::move(text.error()));
+        if (!*text) continue;
+        if (!table) table.emplace();
+        auto added = table->add_json(tensor.name, tensor.rows, place.first_row, place.rows, **text);
+        if (!added) {
+          const std::string where = fmt::format("tensor {}: time_aware_quant_json", quote(tensor.name));
+          return fail_at(escape(part.path), std::move(added.error()).at(where));
+        }
+      }
+    }
+    return table;
+  }
 
   Result<void> check_files() const override {
     for (const Part& part : parts_) {
@@ -195,8 +223,7 @@ class ParquetSource final : public QuantizedSource {
 
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
-    Part opened{
-        .path = fmt::format("{}/{}", directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
+    Part opened{.path = fmt::format("{}/{}", directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
     auto source = open_file(opened.path, Access::kPread);
     if (!source) return fail_at(escape(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
@@ -232,7 +259,29 @@ class ParquetSource final : public QuantizedSource {
                     quote(tensor.name), places.size(), count, rows, tensor.rows);
       }
     }
+    for (QuantizedTensor& tensor : tensors_) {
+      if (auto read = read_restore(tensor); !read) return read;
+    }
     index_tensors();
+    return {};
+  }
+
+  // What the first block says about the columns, if they were scaled.
+  Result<void> read_restore(QuantizedTensor& tensor) {
+    const Place& place = places_.find(tensor.name)->second.front();
+    const auto& text = parts_[place.part].reader->blocks()[place.block].spatial_quant_json;
+    if (!text || !tensor.is_quantized()) return {};
+    std::vector<float>& restore = restore_.emplace_back();
+    auto read = read_floats(*text, "equalization_scales", restore);
+    if (read && restore.size() != tensor.format.columns) {
+      read = fail(Errc::kCorrupt, "has scales for {} columns, there are {}", restore.size(), tensor.format.columns);
+    }
+    if (read) read = check_restore(restore);
+    if (!read) {
+      const std::string where = fmt::format("tensor {}: spatial_quant_json", quote(tensor.name));
+      return fail_at(escape(parts_[place.part].path), std::move(read.error()).at(where));
+    }
+    tensor.format.restore = restore;
     return {};
   }
 
@@ -308,6 +357,7 @@ class ParquetSource final : public QuantizedSource {
   std::string config_;
   std::vector<Part> parts_;
   std::vector<QuantizedTensor> tensors_;
+  std::list<std::vector<float>> restore_;  // what formats of tensors refer to
   std::map<std::string, std::vector<Place>, std::less<>> places_;
 };
 

@@ -12,6 +12,8 @@ void QualitySums::add(const QualitySums& other) {
   cross += other.cross;
   error += other.error;
   max_error = std::max(max_error, other.max_error);
+  weighted += other.weighted;
+  weighted_error += other.weighted_error;
 }
 
 Quality quality_of(const QualitySums& sums) {
@@ -24,6 +26,7 @@ Quality quality_of(const QualitySums& sums) {
   }
   quality.relative_rmse = sums.error == 0 ? 0 : std::sqrt(sums.error / sums.weights);
   quality.sqnr_db = sums.error == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(sums.weights / sums.error);
+  if (sums.weighted > 0) quality.output_error = std::sqrt(sums.weighted_error / sums.weighted);
   return quality;
 }
 

@@ -13,6 +13,8 @@ struct QualitySums {
   double cross = 0;    // sum of w·e
   double error = 0;    // sum of e²
   double max_error = 0;
+  double weighted = 0;        // sum of c·w², and
+  double weighted_error = 0;  // of c·e², where statistics tell how important each column is
 
   void add(const QualitySums& other);
 };

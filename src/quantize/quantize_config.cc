@@ -20,7 +20,7 @@ struct ProfileValues {
   unsigned group_size;
   double min_accuracy;
   unsigned calibration_samples;
-  bool enable_spatial;
+  std::optional<bool> enable_spatial;
 };
 
 constexpr std::array<ProfileValues, 3> kProfiles{{
@@ -35,13 +35,13 @@ constexpr std::array<ProfileValues, 3> kProfiles{{
      .group_size = 128,
      .min_accuracy = 0.85,
      .calibration_samples = 128,
-     .enable_spatial = true},
+     .enable_spatial = {}},
     {.bit_width = 8,
      .num_time_groups = 20,
      .group_size = 64,
      .min_accuracy = 0.95,
      .calibration_samples = 512,
-     .enable_spatial = true},
+     .enable_spatial = {}},
 }};
 
 std::string variable_of(std::string_view field) {
@@ -106,8 +106,8 @@ QuantizeConfig profile_config(Profile profile) {
           .bit_width = values.bit_width,
           .group_size = values.group_size,
           .min_accuracy = values.min_accuracy,
-          .num_time_groups = values.num_time_groups,
           .enable_spatial = values.enable_spatial,
+          .num_time_groups = values.num_time_groups,
           .calibration_samples = values.calibration_samples};
 }
 

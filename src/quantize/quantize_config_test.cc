@@ -43,7 +43,7 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(edge.group_size, 256);
   EXPECT_EQ(edge.min_accuracy, 0.65);
   EXPECT_EQ(edge.calibration_samples, 32);
-  EXPECT_FALSE(edge.enable_spatial);
+  EXPECT_EQ(edge.enable_spatial, false);
 
   const QuantizeConfig local = profile_config(Profile::kLocal);
   EXPECT_EQ(local.bit_width, 4);
@@ -51,7 +51,7 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(local.group_size, 128);
   EXPECT_EQ(local.min_accuracy, 0.85);
   EXPECT_EQ(local.calibration_samples, 128);
-  EXPECT_TRUE(local.enable_spatial);
+  EXPECT_EQ(local.enable_spatial, std::nullopt);
 
   const QuantizeConfig cloud = profile_config(Profile::kCloud);
   EXPECT_EQ(cloud.deployment_profile, Profile::kCloud);
@@ -60,7 +60,7 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(cloud.group_size, 64);
   EXPECT_EQ(cloud.min_accuracy, 0.95);
   EXPECT_EQ(cloud.calibration_samples, 512);
-  EXPECT_TRUE(cloud.enable_spatial);
+  EXPECT_EQ(cloud.enable_spatial, std::nullopt);
 
   for (const Profile profile : {Profile::kEdge, Profile::kLocal, Profile::kCloud}) {
     EXPECT_TRUE(validate(profile_config(profile)));
@@ -107,11 +107,11 @@ TEST(QuantizeConfig, EveryFieldCanBeSet) {
                                 .layer_bit_widths = {{"lm_head", 8}, {"embed*", 16}},
                                 .num_threads = 7,
                                 .max_memory_limit_mb = 100,
-                                .num_time_groups = 4,
+                                .target_model_size_mb = 12.5,
                                 .enable_time_aware = true,
                                 .enable_spatial = false,
-                                .calibration_samples = 9,
-                                .target_model_size_mb = 12.5};
+                                .num_time_groups = 4,
+                                .calibration_samples = 9};
   EXPECT_EQ(*config, expected);
 }
 
@@ -221,8 +221,8 @@ TEST(QuantizeConfig, UnknownSettingsAreTypingMistakes) {
   EXPECT_EQ(complaint("bits", "4"),
             "no such setting: 'bits'; there are deployment_profile, bit_width, group_size, method, format, recipe, modality, "
             "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
-            "num_threads, max_memory_limit_mb, num_time_groups, enable_time_aware, enable_spatial, calibration_samples, "
-            "target_model_size_mb");
+            "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
+            "calibration_samples");
 }
 
 TEST(QuantizeConfig, MlxHasNoGroupsOf256) {
@@ -318,11 +318,11 @@ TEST_F(Environment, HasAVariableForEveryField) {
                                 .layer_bit_widths = {{"lm_head", 8}, {"a=b", 16}},
                                 .num_threads = 7,
                                 .max_memory_limit_mb = 100,
-                                .num_time_groups = 4,
+                                .target_model_size_mb = 12.5,
                                 .enable_time_aware = true,
                                 .enable_spatial = false,
-                                .calibration_samples = 9,
-                                .target_model_size_mb = 12.5};
+                                .num_time_groups = 4,
+                                .calibration_samples = 9};
   EXPECT_EQ(made({*fields}), expected);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <ballast/quantize_config.h>
 
 #include "quantize/rows.h"
+#include "quantize/time_aware_table.h"
 
 namespace ballast {
 
@@ -46,6 +48,9 @@ class QuantizedSource {
   virtual std::string config() const = 0;    // of the model, as JSON, or nothing
 
   const QuantizedTensor* find(std::string_view name) const;
+
+  // What the layers have for groups of timesteps, if anything.
+  virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
   // Whether the files are those that were written, where there are checksums to tell.
   virtual Result<void> check_files() const { return {}; }

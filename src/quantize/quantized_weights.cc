@@ -20,7 +20,8 @@ struct QuantizedWeights::State {
   std::string directory;
   QuantizationConfig config;
   LoadedModel loaded;
-  std::vector<std::uint64_t> dims;  // of all weights
+  std::vector<std::uint64_t> dims;          // of all weights
+  std::vector<std::vector<float>> restore;  // of each
   std::vector<QuantizedWeight> weights;
   std::vector<TensorView> others;
 
@@ -37,7 +38,9 @@ void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer
   };
   dims.reserve(std::accumulate(layers.begin(), layers.end(), std::size_t{0},
                                [](std::size_t sum, const MlxLayer& layer) { return sum + layer.shape.size(); }));
+  restore.reserve(layers.size());
   for (const MlxLayer& layer : layers) {
+    restore.push_back(layer.restore);
     const std::size_t dims_at = dims.size();
     dims.insert(dims.end(), layer.shape.begin(), layer.shape.end());
     const TensorView& scales = take(layer.scales);
@@ -49,7 +52,8 @@ void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer
                        .mode = layer.quantization.mode,
                        .packed = take(layer.packed),
                        .scales = scales,
-                       .biases = layer.biases != nullptr ? std::optional(take(layer.biases)) : std::nullopt});
+                       .biases = layer.biases != nullptr ? std::optional(take(layer.biases)) : std::nullopt,
+                       .restore = restore.back()});
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) others.push_back(loaded.tensors()[i]);
@@ -96,7 +100,11 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
   }
   const std::uint64_t columns = weight->shape.back();
   const std::uint64_t rows = weight->elements() / columns;
-  const RowFormat format{.columns = columns, .bits = weight->bits, .group_size = weight->group_size, .parameters = weight->dtype};
+  const RowFormat format{.columns = columns,
+                         .bits = weight->bits,
+                         .group_size = weight->group_size,
+                         .parameters = weight->dtype,
+                         .restore = weight->restore};
   const auto bytes = checked_mul(weight->elements(), bits(dtype) / 8);
   if (!bytes) return fail(Errc::kUnsupported, "{}: {} values of {} are too many", place, weight->elements(), quote(name));
 
@@ -135,6 +143,7 @@ Result<QuantizedWeights> load_quantized_weights(const std::string& directory, co
                                                                                  .config = std::move(**config),
                                                                                  .loaded = std::move(*loaded),
                                                                                  .dims = {},
+                                                                                 .restore = {},
                                                                                  .weights = {},
                                                                                  .others = {}});
   state->group(*model, *layers);

@@ -52,13 +52,6 @@ struct Buffers {
   alignas(64) std::array<std::uint8_t, kChunk> codes{};
 };
 
-void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
-  const std::span bytes = std::as_writable_bytes(out.first(count));
-  if (dtype == DType::kF16 || dtype == DType::kBF16) return to_f32(dtype, in, count, bytes.data(), Stores::kOrdinary);
-  const auto converted = convert_values(dtype, {in, count * bits(dtype) / 8}, DType::kF32, bytes);
-  assert(converted);
-}
-
 std::size_t groups_of(const RowFormat& format, std::size_t count) { return (count + format.group_size - 1) / format.group_size; }
 
 // Where a chunk's parts lie among those of all rows.
@@ -95,53 +88,99 @@ std::span<const std::byte> next_chunk(DType dtype, std::span<const std::byte> ro
   return rows.subspan(begin, std::min<std::uint64_t>(kChunk * bits(dtype) / 8, rows.size() - begin));
 }
 
+// One of the numbers that there are for each column.
+float at_column(std::span<const float> columns, const Chunk& chunk, std::size_t i) {
+  return columns[(chunk.column + i) % columns.size()];
+}
+
 // The values as floats, in place if they are and fill whole groups.
 const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, Buffers& buffers) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0;
-  if (dtype == DType::kF32 && aligned && chunk.count % format.group_size == 0) return reinterpret_cast<const float*>(bytes);
+  const bool as_they_are = format.restore.empty() && chunk.count % format.group_size == 0;
+  if (dtype == DType::kF32 && aligned && as_they_are) return reinterpret_cast<const float*>(bytes);
   load_values(dtype, bytes, chunk.count, buffers.values);
+  if (!format.restore.empty()) {
+    for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] /= at_column(format.restore, chunk, i);
+  }
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
   std::fill(buffers.values.begin() + chunk.count, buffers.values.begin() + filled, buffers.values.front());
   return buffers.values.data();
 }
 
-// One weight for each value of the chunk, or null.
+// How much an error in each value of the chunk counts, as the value is coded; null if all count alike.
 const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk, Buffers& buffers) {
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
-  if (importance.empty() && filled == chunk.count) return nullptr;
+  if (importance.empty() && format.restore.empty() && filled == chunk.count) return nullptr;
   for (std::size_t i = 0; i < chunk.count; ++i) {
-    buffers.importance[i] = importance.empty() ? 1.0F : importance[(chunk.column + i) % format.columns];
+    const float weight = importance.empty() ? 1.0F : at_column(importance, chunk, i);
+    const float restore = format.restore.empty() ? 1.0F : at_column(format.restore, chunk, i);
+    buffers.importance[i] = weight * (restore * restore);
   }
   std::fill(buffers.importance.begin() + chunk.count, buffers.importance.begin() + filled, 0.0F);
   return buffers.importance.data();
 }
 
-// Value by value, for a rest that fills no group, since what fills it up is not there, and for squares that no float holds.
-QualitySums compare_one_by_one(const CodedGroups& coded, const float* values, std::size_t count) {
+// A chunk before and after it was coded.
+struct Compared {
+  const CodedGroups& coded;
+  const float* values;
+  const Chunk& chunk;
+};
+
+// Calls work(column's place in the chunk, value, gap) for each value as it was before it was coded, and as it is read.
+template <class Work>
+void for_each_gap(const Compared& compared, Work&& work) {
   std::array<float, kChunk> decoded{};
-  decode_groups(coded, decoded.data());
-  QualitySums sums{.count = count};
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    const double gap = static_cast<double>(decoded[i]) - value;
+  decode_groups(compared.coded, decoded.data());
+  const std::span<const float> restore = compared.coded.format.restore;
+  for (std::size_t i = 0; i < compared.chunk.count; ++i) {
+    const double unit = restore.empty() ? 1.0 : static_cast<double>(at_column(restore, compared.chunk, i));
+    const auto value = static_cast<double>(compared.values[i]);
+    work(i, value * unit, (static_cast<double>(decoded[i]) - value) * unit);
+  }
+}
+
+// Value by value, for a rest that fills no group, since what fills it up is not there, for columns that are to be restored, and
+// for squares that no float holds.
+QualitySums compare_one_by_one(const Compared& compared) {
+  QualitySums sums{.count = compared.chunk.count};
+  for_each_gap(compared, [&](std::size_t, double value, double gap) {
     sums.weights += value * value;
     sums.cross += value * gap;
     sums.error += gap * gap;
     sums.max_error = std::max(sums.max_error, std::abs(gap));
-  }
+  });
   return sums;
 }
 
-QualitySums compare_chunk(const CodedGroups& coded, const float* values, std::size_t count) {
-  if (count % coded.format.group_size == 0) {
+QualitySums compare_chunk(const Compared& compared) {
+  const RowFormat& format = compared.coded.format;
+  if (compared.chunk.count % format.group_size == 0 && format.restore.empty()) {
     constexpr double kSmallest = 1e-28;  // below, squares get lost
-    const QualitySums sums = compare_groups(coded, values);
+    const QualitySums sums = compare_groups(compared.coded, compared.values);
     if (std::isfinite(sums.weights) && std::isfinite(sums.error) && sums.weights >= kSmallest) return sums;
   }
-  return compare_one_by_one(coded, values, count);
+  return compare_one_by_one(compared);
+}
+
+// The same with every column as important as it is.
+void add_weighted(const Compared& compared, std::span<const float> importance, QualitySums& sums) {
+  if (importance.empty()) return;
+  for_each_gap(compared, [&](std::size_t i, double value, double gap) {
+    const auto weight = static_cast<double>(at_column(importance, compared.chunk, i));
+    sums.weighted += weight * value * value;
+    sums.weighted_error += weight * gap * gap;
+  });
 }
 
 }  // namespace
+
+void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
+  const std::span bytes = std::as_writable_bytes(out.first(count));
+  if (dtype == DType::kF16 || dtype == DType::kBF16) return to_f32(dtype, in, count, bytes.data(), Stores::kOrdinary);
+  const auto converted = convert_values(dtype, {in, count * bits(dtype) / 8}, DType::kF32, bytes);
+  assert(converted);
+}
 
 QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
                           std::span<const float> importance, const CodedRows& out) {
@@ -163,9 +202,11 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
       case QuantizeMethod::kHqq: hqq_groups(run); break;
     }
     pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);
-    sums.add(
-        compare_chunk({.format = format, .groups = run.groups, .codes = run.codes, .scales = run.scales, .offsets = run.offsets},
-                      run.values, chunk.count));
+    const CodedGroups coded{
+        .format = format, .groups = run.groups, .codes = run.codes, .scales = run.scales, .offsets = run.offsets};
+    const Compared compared{.coded = coded, .values = run.values, .chunk = chunk};
+    sums.add(compare_chunk(compared));
+    add_weighted(compared, importance, sums);
   });
   return sums;
 }
@@ -177,18 +218,24 @@ void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed,
     const Places at(format, chunk);
     const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
     decode_groups(coded, buffers.values.data());
+    if (!format.restore.empty()) {
+      for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] *= at_column(format.restore, chunk, i);
+    }
     std::copy_n(buffers.values.begin(), chunk.count, out.begin() + static_cast<std::ptrdiff_t>(at.value));
   });
 }
 
 QualitySums compare_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, std::span<const std::byte> packed,
-                         std::span<const float> scales, std::span<const float> offsets) {
+                         std::span<const float> scales, std::span<const float> offsets, std::span<const float> importance) {
   Buffers buffers;
   QualitySums sums;
   for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
     const Places at(format, chunk);
     const float* const values = values_of(format, dtype, rows.data() + at.value * bits(dtype) / 8, chunk, buffers);
-    sums.add(compare_chunk(unpack_chunk(format, chunk, packed, scales, offsets, buffers), values, chunk.count));
+    const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
+    const Compared compared{.coded = coded, .values = values, .chunk = chunk};
+    sums.add(compare_chunk(compared));
+    add_weighted(compared, importance, sums);
   });
   return sums;
 }

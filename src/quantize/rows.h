@@ -24,6 +24,9 @@ struct RowFormat {
   unsigned group_size = 64;
   Affine affine = Affine::kScaleBias;
   DType parameters = DType::kBF16;  // what scales and offsets are rounded to: F32, F16 or BF16
+  // Powers of two, one for every column, or none: columns are divided by them before they are coded, and multiplied when read,
+  // both of which is exact.
+  std::span<const float> restore{};
 
   std::uint64_t groups() const { return (columns + group_size - 1) / group_size; }
   // Every row is a stream of codes, the lowest bits first, that begins at a byte.
@@ -52,8 +55,8 @@ struct CodedRows {
 };
 
 // Quantizes whole rows, given as their bytes. `importance` has a weight >= 0 for every column, or is empty for all alike; RTN
-// does not look at it. Values that are no numbers give codes that mean nothing, and figures that tell. The result does not depend
-// on the processor.
+// does not look at it, but the figures do. Values that are no numbers give codes that mean nothing, and figures that tell. The
+// result does not depend on the processor.
 QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
                           std::span<const float> importance, const CodedRows& out);
 
@@ -63,6 +66,6 @@ void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed,
 
 // How far the codes are from the rows they stand for: the same figures, to the bit, that quantize_rows() gave.
 QualitySums compare_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, std::span<const std::byte> packed,
-                         std::span<const float> scales, std::span<const float> offsets);
+                         std::span<const float> scales, std::span<const float> offsets, std::span<const float> importance = {});
 
 }  // namespace ballast

@@ -177,6 +177,8 @@ class Validation {
                                .parameters = pairs_[i].original->elements(),
                                .bytes = tensor.bytes,
                                .planned_bits = tensor.format.bits,
+                               .method = {},  // the files do not tell
+                               .equalized = !tensor.format.restore.empty(),
                                .quality = quality_of(sums)});
     }
     summarize_layers(report, options_.min_accuracy);

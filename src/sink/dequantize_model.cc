@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 
 #include <ballast/quantize.h>
 
+#include "base/checked.h"
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
 #include "model/locate.h"
 #include "quantize/parquet_metadata.h"
@@ -58,7 +61,15 @@ class Dequantization {
   Result<void> run() {
     const bool any_order = specs_.empty() || sink_.place(0).has_value();
     std::uint64_t largest = 1;
-    for (std::size_t i = 0; i < specs_.size(); ++i) largest = std::max(largest, cut(i));
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const std::uint64_t bytes = cut(i);
+      if (bytes > options_.memory_limit) {
+        return fail(Errc::kUnsupported, "{}: tensor {}: a block of it takes {} bytes, the memory limit is {}",
+                    escape(source_.directory()), quote(specs_[i].name), bytes, options_.memory_limit);
+      }
+      largest = std::max(largest, bytes);
+    }
+    nonfinite_.resize(specs_.size());
     // What is read, its numbers, and what they are written as.
     const std::uint64_t most = std::max<std::uint64_t>(options_.memory_limit / 2 / largest, 1);
     const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(thread_count(options_.sink.threads), most));
@@ -66,6 +77,16 @@ class Dequantization {
                  [&](unsigned, std::size_t i) { return note(move(blocks_[i]), blocks_[i]); });
     if (error_) return std::unexpected(std::move(*error_));
     return {};
+  }
+
+  std::vector<std::string> warnings() const {
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      if (nonfinite_[i] == 0) continue;
+      found.push_back(fmt::format("tensor {}: {} of {} values are NaN or infinite as {}", quote(specs_[i].name), nonfinite_[i],
+                                  checked_elements(specs_[i].shape).value_or(0), name(specs_[i].dtype)));
+    }
+    return found;
   }
 
  private:
@@ -94,6 +115,11 @@ class Dequantization {
                     ? source_.dequantize(from.name, block.first_row, block.rows, specs_[block.tensor].dtype, bytes)
                     : source_.read_kept(from.name, block.first_row, bytes);
     if (!read) return read;
+    if (from.is_quantized()) {
+      const std::uint64_t count = count_nonfinite(specs_[block.tensor].dtype, bytes);
+      const std::scoped_lock lock(mutex_);
+      nonfinite_[block.tensor] += count;
+    }
     return sink_.write(block.tensor, block.first_row * row_bytes(block.tensor), bytes);
   }
 
@@ -112,6 +138,7 @@ class Dequantization {
   FileSink& sink_;
   const DequantizeOptions& options_;
   std::vector<Block> blocks_;
+  std::vector<std::uint64_t> nonfinite_;  // values of each tensor
   std::mutex mutex_;
   std::optional<Error> error_;
   std::uint64_t done_ = 0;
@@ -126,15 +153,21 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   }
   const auto source = open_quantized(quantized);
   if (!source) return std::unexpected(source.error());
+  std::error_code different;
+  if (std::filesystem::equivalent(quantized, path, different) && !different) {
+    return fail(Errc::kInvalidArgument,
+                "{}: is where the model is read from, and quantizing it again would lose more: name another", escape(path));
+  }
   const std::vector<TensorSpec> specs = declare(**source, options.dtype);
   const auto companions = companions_of(**source, specs);
   if (!companions) return std::unexpected(companions.error());
   const auto sink = create_file_sink(path, specs, options.sink, {.companions = *companions});
   if (!sink) return std::unexpected(sink.error());
-  if (auto done = Dequantization(**source, specs, **sink, options).run(); !done) return std::unexpected(done.error());
+  Dequantization dequantization(**source, specs, **sink, options);
+  if (auto done = dequantization.run(); !done) return std::unexpected(done.error());
   if (auto committed = (*sink)->commit(); !committed) return std::unexpected(committed.error());
 
-  ConvertReport report{.tensors = specs.size()};
+  ConvertReport report{.tensors = specs.size(), .warnings = dequantization.warnings()};
   for (std::size_t i = 0; i < specs.size(); ++i) {
     report.converted += (*source)->tensors()[i].is_quantized() ? 1 : 0;
     report.data_bytes += safetensors::data_bytes(specs[i]).value_or(0);

@@ -44,11 +44,19 @@ class FileSink : public Sink {
 // Refuses a piece that a tensor has no room for.
 Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tensor, std::uint64_t offset, std::uint64_t bytes);
 
+// A file of tensors that lies beside the weights, and is not one of them: no index lists it.
+struct SideFile {
+  std::string name;
+  std::vector<TensorSpec> tensors;  // their numbers follow on those of the sink's own
+  Metadata metadata;
+};
+
 // What else there is to a sink, besides what users may ask for.
 struct SinkExtras {
   std::span<const Companion> companions = {};  // go into a directory; a single file has none
   std::string resume_key = {};  // with one, what was written when the work breaks off is kept, and a later sink with the same key
                                 // goes on from there
+  std::span<const SideFile> side_files = {};  // of SafeTensors, in a directory
   std::string index_metadata = {};  // members for the index beside total_size, as JSON; with some, there is always an index
 };
 

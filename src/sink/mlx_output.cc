@@ -1,7 +1,11 @@
 // MLX's quantized SafeTensors: see docs/formats/mlx-quantized.md.
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
+
+#include <ballast/quantization_config.h>
 
 #include "base/bytes.h"
 #include "base/fail.h"
@@ -9,6 +13,7 @@
 #include "base/text.h"
 #include "convert/kernels.h"
 #include "model/locate.h"
+#include "quantize/side_files.h"
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 #include "sink/quantized_output.h"
@@ -34,16 +39,42 @@ unsigned usual_bits(const QuantizeWork& work) {
   return most == parameters.end() ? work.config.bit_width : most->first;
 }
 
-std::string quantization_section(const QuantizeWork& work) {
-  const unsigned bits = usual_bits(work);
+// With an entry of its own for each layer that `needs` one.
+std::string write_section(const QuantizeWork& work, unsigned bits, const std::vector<bool>& needs) {
   std::string text = fmt::format(R"({{"group_size": {}, "bits": {}, "mode": "affine")", work.config.group_size, bits);
   for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    if (work.plans[i].bits == 0 || work.plans[i].bits == bits) continue;
+    if (!needs[i]) continue;
     text += ", ";
     append_json_string(module_of(work.model.tensors()[i].name), text);
     text += fmt::format(R"(: {{"group_size": {}, "bits": {}}})", work.plans[i].group_size, work.plans[i].bits);
   }
   return text + "}";
+}
+
+// Names may be taken for patterns, or for those of other layers. A layer that would be read wrongly for that gets an entry, too.
+Result<std::string> quantization_section(const QuantizeWork& work) {
+  const unsigned bits = usual_bits(work);
+  std::vector<bool> needs;
+  for (const LayerPlan& plan : work.plans) needs.push_back(plan.bits != 0 && plan.bits != bits);
+  for (bool again : {true, false}) {
+    std::string text = write_section(work, bits, needs);
+    const auto config = parse_quantization_section(fmt::format(R"({{"quantization": {}}})", text));
+    if (!config) return std::unexpected(config.error());
+    std::optional<std::size_t> wrong;
+    for (std::size_t i = 0; i < work.plans.size(); ++i) {
+      if (work.plans[i].bits == 0) continue;
+      const auto found = (*config)->find(work.model.tensors()[i].name);
+      if (found && found->bits == work.plans[i].bits && found->group_size == work.plans[i].group_size) continue;
+      needs[i] = true;
+      wrong = i;
+    }
+    if (!wrong) return text;
+    if (!again) {
+      return fail(Errc::kUnsupported, "{}: tensor {}: MLX's config cannot name it beside others; rename it with convert",
+                  escape(work.model.path()), quote(work.model.tensors()[*wrong].name));
+    }
+  }
+  return fail(Errc::kUnsupported, "no config says what the layers are");
 }
 
 Result<std::vector<Companion>> companions_of(const QuantizeWork& work) {
@@ -58,9 +89,17 @@ Result<std::vector<Companion>> companions_of(const QuantizeWork& work) {
     if (!read) return fail_at(escape(config->path), read.error());
     text = std::move(*read);
   }
-  config->text = with_quantization(text, quantization_section(work));
+  const auto section = quantization_section(work);
+  if (!section) return std::unexpected(section.error());
+  config->text = with_quantization(text, *section);
   config->path.clear();
   return companions;
+}
+
+Metadata time_aware_metadata(const QuantizeWork& work) {
+  if (!work.calibration) return {};
+  return {{"format", std::string(kTimeAwareFormat)},
+          {"boundaries", fmt::format("[{}]", fmt::join(work.calibration->boundaries(), ", "))}};
 }
 
 class MlxOutput final : public QuantizedOutput {
@@ -70,11 +109,14 @@ class MlxOutput final : public QuantizedOutput {
   Result<void> open(const std::string& directory, bool sync, bool keep) {
     const auto companions = companions_of(work_);
     if (!companions) return std::unexpected(companions.error());
+    const std::vector<TensorSpec> specs = declare();
+    const std::vector<SideFile> sides = declare_sides(specs.size());
     auto sink = create_file_sink(
-        directory, declare(),
+        directory, specs,
         {.format = Format::kSafetensors, .max_shard_bytes = 5'000'000'000, .metadata = {{"format", "mlx"}}, .sync = sync},
         {.companions = *companions,
          .resume_key = keep ? work_.resume_key : "",
+         .side_files = sides,
          .index_metadata =
              fmt::format("\"total_parameters\": {},\n    \"{}\": \"{}\"", work_.model.parameter_count(), kKeyMember, work_.key)});
     if (!sink) return std::unexpected(sink.error());
@@ -94,12 +136,14 @@ class MlxOutput final : public QuantizedOutput {
     return true;
   }
 
-  Result<void> write(std::size_t block, const CodedRows& coded) override {
-    const std::vector<Piece> pieces = pieces_of(work_.blocks[block]);
-    const DType dtype = work_.formats[work_.blocks[block].tensor].parameters;
-    if (auto written = sink_->write(pieces[0].tensor, pieces[0].offset, coded.packed); !written) return written;
-    if (auto written = write_parameters(pieces[1], dtype, coded.scales); !written) return written;
-    return write_parameters(pieces[2], dtype, coded.offsets);
+  Result<void> write(std::size_t block, const CodedBlock& coded) override {
+    const TensorBlock& at = work_.blocks[block];
+    const std::vector<Piece> pieces = pieces_of(at);
+    const DType dtype = work_.formats[at.tensor].parameters;
+    if (auto written = sink_->write(pieces[0].tensor, pieces[0].offset, coded.rows.packed); !written) return written;
+    if (auto written = write_parameters(pieces[1], dtype, coded.rows.scales); !written) return written;
+    if (auto written = write_parameters(pieces[2], dtype, coded.rows.offsets); !written) return written;
+    return write_sides(std::span(pieces).subspan(3), at, coded);
   }
 
   Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) override {
@@ -145,6 +189,73 @@ class MlxOutput final : public QuantizedOutput {
     return specs;
   }
 
+  // What lies beside the weights: for each tensor that has it, one time bias, the scales and zeros of activations, and what
+  // restores its columns.
+  std::vector<SideFile> declare_sides(std::size_t next) {
+    SideFile times{.name = std::string(kTimeAwareFile), .tensors = {}, .metadata = time_aware_metadata(work_)};
+    SideFile columns{.name = std::string(kEqualizationFile), .tensors = {}, .metadata = {{"format", "equalization.v1"}}};
+    const auto add = [](SideFile& file, std::string_view module, std::string_view kind, std::vector<std::uint64_t> shape) {
+      file.tensors.push_back({.name = fmt::format("{}.{}", module, kind), .dtype = DType::kF32, .shape = std::move(shape)});
+    };
+    sides_.resize(work_.plans.size());
+    for (std::size_t i = 0; i < work_.plans.size(); ++i) {
+      const std::size_t groups = work_.time_groups(i);
+      if (groups == 0) continue;
+      const std::string_view module = module_of(work_.model.tensors()[i].name);
+      sides_[i].bias = next + times.tensors.size();
+      add(times, module, "time_bias", {groups, work_.plans[i].rows});
+      if (!work_.calibration->has_ranges(i)) continue;
+      add(times, module, "act_scale", {groups});
+      add(times, module, "act_zero", {groups});
+    }
+    next += times.tensors.size();
+    for (std::size_t i = 0; i < work_.plans.size(); ++i) {
+      if (work_.restore[i].empty()) continue;
+      sides_[i].restore = next + columns.tensors.size();
+      add(columns, module_of(work_.model.tensors()[i].name), "equalization_scales", {work_.plans[i].columns});
+    }
+    std::vector<SideFile> files;
+    for (SideFile& file : {std::ref(times), std::ref(columns)}) {
+      if (!file.tensors.empty()) files.push_back(std::move(file));
+    }
+    return files;
+  }
+
+  // The pieces that write_sides() fills, in its order.
+  void add_side_pieces(const TensorBlock& block, std::vector<Piece>& pieces) const {
+    const Sides& sides = sides_[block.tensor];
+    const std::uint64_t groups = work_.time_groups(block.tensor);
+    const std::uint64_t rows = work_.plans[block.tensor].rows;
+    for (std::uint64_t group = 0; group < groups; ++group) {
+      pieces.push_back({.tensor = sides.bias,
+                        .offset = (group * rows + block.first_row) * sizeof(float),
+                        .bytes = block.rows * sizeof(float)});
+    }
+    if (block.number > 0) return;
+    if (groups > 0 && work_.calibration->has_ranges(block.tensor)) {
+      pieces.push_back({.tensor = sides.bias + 1, .offset = 0, .bytes = groups * sizeof(float)});
+      pieces.push_back({.tensor = sides.bias + 2, .offset = 0, .bytes = groups * sizeof(float)});
+    }
+    const std::uint64_t columns = work_.restore[block.tensor].size();
+    if (columns > 0) pieces.push_back({.tensor = sides.restore, .offset = 0, .bytes = columns * sizeof(float)});
+  }
+
+  Result<void> write_sides(std::span<const Piece> pieces, const TensorBlock& block, const CodedBlock& coded) {
+    std::vector<std::span<const float>> values;
+    for (std::size_t i = 0; i < coded.time_bias.size(); i += block.rows) values.push_back(coded.time_bias.subspan(i, block.rows));
+    if (block.number == 0) {
+      if (coded.activations != nullptr && !coded.activations->scales.empty()) {
+        values.emplace_back(coded.activations->scales);
+        values.emplace_back(coded.activations->zeros);
+      }
+      if (!work_.restore[block.tensor].empty()) values.emplace_back(work_.restore[block.tensor]);
+    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (auto written = sink_->write(pieces[i].tensor, pieces[i].offset, std::as_bytes(values[i])); !written) return written;
+    }
+    return {};
+  }
+
   std::vector<Piece> pieces_of(const TensorBlock& block) const {
     const RowFormat& format = work_.formats[block.tensor];
     const std::size_t first = first_[block.tensor];
@@ -153,7 +264,9 @@ class MlxOutput final : public QuantizedOutput {
     };
     if (!work_.is_quantized(block.tensor)) return {piece(first, format.columns)};
     const std::uint64_t parameters = format.groups() * bits(format.parameters) / 8;
-    return {piece(first, format.packed_bytes()), piece(first + 1, parameters), piece(first + 2, parameters)};
+    std::vector<Piece> pieces{piece(first, format.packed_bytes()), piece(first + 1, parameters), piece(first + 2, parameters)};
+    add_side_pieces(block, pieces);
+    return pieces;
   }
 
   // They are numbers of the dtype already, so that nothing is rounded here.
@@ -164,7 +277,14 @@ class MlxOutput final : public QuantizedOutput {
     return sink_->write(piece.tensor, piece.offset, bytes);
   }
 
+  // The numbers of a tensor's first one in each file beside the weights.
+  struct Sides {
+    std::size_t bias = 0;
+    std::size_t restore = 0;
+  };
+
   const QuantizeWork& work_;
+  std::vector<Sides> sides_;        // for each tensor of the model
   std::vector<std::size_t> first_;  // for each tensor of the model, its first one of the output
   std::unique_ptr<FileSink> sink_;
 };

@@ -22,7 +22,19 @@ void remove_incomplete(const std::string& folder) {
   ::rmdir(folder.c_str());
 }
 
+// Whether a path leads to what is open, which someone else may have removed just before it was locked.
+bool is_still_there(const std::string& path, int fd) {
+  struct stat open{};
+  struct stat named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
+}
+
 }  // namespace
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 void remove_leftovers(const std::string& directory) {
   const auto place = OutputDirectory::create(directory);
@@ -48,9 +60,14 @@ Result<std::size_t> Output::add(std::string_view name) {
 
 Result<void> Output::keep_incomplete() {
   incomplete_ = directory_ ? directory_->incomplete() : path_ + ".incomplete";
-  if (directory_ && ::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
-    return fail(Errc::kWrite, "{}: cannot make the directory: {}", escape(incomplete_), std::generic_category().message(errno));
-  }
+  if (!directory_) return {};
+  do {
+    if (::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
+      return fail(Errc::kWrite, "{}: cannot make the directory: {}", escape(incomplete_), std::generic_category().message(errno));
+    }
+    lock_ = OpenFile(lock_directory(incomplete_));
+    if (lock_.fd() < 0) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));
+  } while (!is_still_there(incomplete_, lock_.fd()));
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "model/locate.h"
 #include "quantize/parquet_metadata.h"
+#include "quantize/side_files.h"
 
 namespace ballast {
 namespace {
@@ -56,14 +57,6 @@ std::string staging_suffix(const std::string& path) {
   return fmt::format("-{}", file_name(path).substr(0, kMost));
 }
 
-// Locks a directory while this process has it open; -1 if someone else did so.
-int lock_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  ::close(fd);
-  return -1;
-}
-
 // Of the directories that were to become `path`, those alive are locked.
 void remove_stale(const std::string& path) {
   const std::string folder = folder_of(path);
@@ -95,8 +88,16 @@ std::string irreplaceable(const std::string& path, const std::vector<fs::directo
 
 }  // namespace
 
+int lock_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
 bool is_model_name(std::string_view name) {
   return is_parquet_part(name) || name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
+         name == kTimeAwareFile || name == kEqualizationFile || name == "quantization_config.json" ||
          name.ends_with(".safetensors.index.json") || is_shard_name(name);
 }
 

@@ -14,6 +14,9 @@ namespace ballast {
 // name.
 bool is_model_name(std::string_view name);
 
+// Locks a directory while this process has it open; -1 if someone else did so.
+int lock_directory(const std::string& path);
+
 // A model directory that is filled in one step, once all its files are whole. A directory that holds a model already is replaced
 // by one that has the new files, and of the old ones those that are not the model: whenever the process dies, the directory is
 // the old one or the new one. Folders cannot be in two directories at once, so a directory with folders is not replaced. One

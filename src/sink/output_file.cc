@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +113,10 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
 Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
   const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(kept), message_of(errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    ::close(fd);
+    return fail(Errc::kWrite, "{}: another run is at work on it", escape(kept));
+  }
   std::string folder = folder_of(kept);
   OutputFile file(std::move(path), std::move(folder), fd, std::move(kept));
   file.kept_ = true;

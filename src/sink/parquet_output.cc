@@ -124,11 +124,17 @@ class ParquetOutput final : public QuantizedOutput {
 
   bool has(std::size_t block) override { return part_of(block).done; }
 
-  Result<void> write(std::size_t block, const CodedRows& coded) override {
-    return append(block, coded.packed, coded.scales, coded.offsets);
+  Result<void> write(std::size_t block, const CodedBlock& coded) override {
+    parquet::Block row = describe(work_.blocks[block]);
+    const std::vector<float>& restore = work_.restore[work_.blocks[block].tensor];
+    if (!restore.empty()) row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(restore, ", "));
+    if (!coded.time_bias.empty()) row.time_aware_quant_json = time_aware_json(work_.blocks[block].rows, coded);
+    return append(block, row, coded.rows.packed, coded.rows.scales, coded.rows.offsets);
   }
 
-  Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) override { return append(block, bytes, {}, {}); }
+  Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) override {
+    return append(block, describe(work_.blocks[block]), bytes, {}, {});
+  }
 
   void stop() override {
     const std::scoped_lock lock(mutex_);
@@ -216,13 +222,13 @@ class ParquetOutput final : public QuantizedOutput {
     return next_ == work_.blocks.size() || writer_ ? Result<void>() : start(part_of(next_));
   }
 
-  Result<void> append(std::size_t block, std::span<const std::byte> data, std::span<const float> scales,
-                      std::span<const float> zero_points) {
+  Result<void> append(std::size_t block, const parquet::Block& row, std::span<const std::byte> data,
+                      std::span<const float> scales, std::span<const float> zero_points) {
     std::unique_lock lock(mutex_);
     turn_.wait(lock, [&] { return stopped_ || next_ == block; });
     if (stopped_) return {};
     Part& part = part_of(block);
-    if (auto appended = writer_->append(describe(work_.blocks[block]), data, scales, zero_points); !appended) return appended;
+    if (auto appended = writer_->append(row, data, scales, zero_points); !appended) return appended;
     if (block + 1 == part.end) {
       if (auto finished = finish(part); !finished) return finished;
     }
@@ -250,9 +256,22 @@ class ParquetOutput final : public QuantizedOutput {
       row.quant_axis = 1;
       row.group_size = format.group_size;
     }
-    row.is_diffusion_model = work_.modality == Modality::kImage || work_.modality == Modality::kAudio;
+    row.is_diffusion_model = work_.is_diffusion;
     if (work_.modality != Modality::kUnknown) row.modality = std::string(name(work_.modality));
     return row;
+  }
+
+  std::string time_aware_json(std::uint64_t rows, const CodedBlock& coded) const {
+    std::string text = fmt::format("{{\"boundaries\": [{}], \"time_bias\": [", fmt::join(work_.calibration->boundaries(), ", "));
+    for (std::size_t i = 0; i < coded.time_bias.size(); i += rows) {
+      text += fmt::format("{}[{}]", i == 0 ? "" : ", ", fmt::join(coded.time_bias.subspan(i, rows), ", "));
+    }
+    text += "]";
+    if (!coded.activations->scales.empty()) {
+      text += fmt::format(", \"act_scale\": [{}], \"act_zero\": [{}]", fmt::join(coded.activations->scales, ", "),
+                          fmt::join(coded.activations->zeros, ", "));
+    }
+    return text + "}";
   }
 
   std::string metadata() const {

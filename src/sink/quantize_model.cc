@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -13,12 +15,14 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/text.h"
-#include "convert/nonfinite.h"
+#include "quantize/gptq.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quality.h"
 #include "quantize/quantized_source.h"
 #include "quantize/report.h"
+#include "sink/choose_layers.h"
 #include "sink/companions.h"
+#include "sink/layer_coder.h"
 #include "sink/quantized_output.h"
 #include "sink/source_identity.h"
 #include "source/sha256.h"
@@ -52,20 +56,19 @@ void add_blocks(std::vector<TensorBlock>& blocks, std::size_t tensor, std::uint6
   }
 }
 
-// The codes of a block, for a thread to fill again and again.
-struct Buffers {
-  std::vector<std::byte> in;
-  std::vector<std::byte> packed;
-  std::vector<float> scales;
-  std::vector<float> offsets;
-
-  CodedRows rows(const RowFormat& format, std::uint64_t count) {
-    packed.resize(count * format.packed_bytes());
-    scales.resize(count * format.groups());
-    offsets.resize(count * format.groups());
-    return {.packed = packed, .scales = scales, .offsets = offsets};
+// The names of the folders in a directory, with commas between.
+std::string folders_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (directory.empty()) return {};
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    std::error_code ignored;
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory(ignored) && !name.starts_with('.')) names.push_back(escape(name));
   }
-};
+  std::ranges::sort(names);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 std::string hash_of(std::string_view text) {
   Sha256 hash;
@@ -82,11 +85,15 @@ class Quantization {
               .modality = options.config.modality.value_or(model.modality()),
               .plans = {},
               .formats = {},
+              .restore = {},
               .blocks = {},
+              .calibration = {},
+              .is_diffusion = false,
               .companions = {},
               .key = {},
               .resume_key = {},
-              .source_json = {}} {}
+              .source_json = {}},
+        coder_(work_, options.progress) {}
 
   Result<QuantizeReport> run(const std::string& directory);
 
@@ -96,33 +103,22 @@ class Quantization {
   Result<void> check_names() const;
   void cut();
   Result<void> choose_threads();
-  Result<void> raise_bits();
-  Result<Quality> sample(std::size_t tensor);
-  Result<Quality> measure(std::size_t tensor);
+  Result<void> choose();
   Result<void> process(QuantizedOutput& output);
-  Result<void> process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers);
-  Result<QualitySums> code(const TensorBlock& block, Buffers& buffers);
-  Result<void> read_block(const TensorBlock& block, std::uint64_t row_bytes, std::vector<std::byte>& into);
-  Result<void> check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const;
-  Result<void> check_layer(std::size_t tensor);
+  Result<void> process_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers);
+  Result<void> write_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers);
+  Result<void> finish_layer(std::size_t tensor);
   bool note(Result<void> outcome, std::size_t block);
+  std::string method_of(std::size_t tensor) const;
+  CalibrationReport describe_calibration() const;
   QuantizeReport report() const;
   Result<void> measure_skipped(const std::string& directory);
   std::string make_key() const;
   bool is_finished(const std::string& directory) const;
-  std::unexpected<Error> below_minimum(std::size_t tensor, double cosine) const {
-    return fail_tensor(tensor, Errc::kBelowMinimum,
-                       fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
-                                   work_.plans[tensor].bits, options_.config.min_accuracy));
-  }
   std::vector<std::string> warnings() const;
-  std::uint64_t source_row_bytes(std::size_t tensor) const;
-  std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const {
-    return fail(code, "{}: tensor {}: {}", escape(work_.model.path()), quote(work_.model.tensors()[tensor].name), message);
-  }
-
   const QuantizeOptions& options_;
   QuantizeWork work_;
+  LayerCoder coder_;
   std::vector<unsigned> planned_bits_;
   unsigned threads_ = 1;
   std::mutex mutex_;
@@ -133,11 +129,6 @@ class Quantization {
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
-
-std::uint64_t Quantization::source_row_bytes(std::size_t tensor) const {
-  const std::uint64_t columns = work_.formats[tensor].columns;
-  return work_.is_quantized(tensor) ? columns * bits(work_.model.tensors()[tensor].dtype) / 8 : columns;
-}
 
 // Everything that depends on the plans.
 void Quantization::cut() {
@@ -178,14 +169,20 @@ Result<void> Quantization::check_names() const {
     const std::string_view tensor = tensors[i].name;
     if (!work_.is_quantized(i)) {
       if (!tensor.ends_with(".scales") && !tensor.ends_with(".biases")) continue;
-      return fail_tensor(i, Errc::kUnsupported, "MLX would take it for a part of a quantized tensor; rename it with convert");
+      return coder_.fail_tensor(i, Errc::kUnsupported,
+                                "MLX would take it for a part of a quantized tensor; rename it with convert");
     }
     constexpr std::string_view kWeight = ".weight";
+    constexpr std::array<std::string_view, 4> kSettings{"bits", "group_size", "mode", "per_tensor"};
     const bool is_weight = tensor.ends_with(kWeight);
     const std::string base(tensor.substr(0, tensor.size() - (is_weight ? kWeight.size() : 0)));
+    if (std::ranges::find(kSettings, base) != kSettings.end()) {
+      return coder_.fail_tensor(i, Errc::kUnsupported,
+                                "MLX's config has a setting of that name; keep it, or rename it with convert");
+    }
     for (const std::string& needed : {base + ".scales", base + ".biases", is_weight ? base : base + ".weight"}) {
       if (!work_.model.has(needed)) continue;
-      return fail_tensor(
+      return coder_.fail_tensor(
           i, Errc::kUnsupported,
           fmt::format("to be quantized it must be alone with its name, but there is {} too; keep it, or rename one",
                       quote(needed)));
@@ -203,11 +200,20 @@ Result<void> Quantization::prepare() {
   if (options_.config.format == QuantizeFormat::kMlx) {
     if (auto checked = check_names(); !checked) return checked;
   }
+  work_.is_diffusion = is_diffusion_model(work_.model, work_.modality);
+  work_.restore.resize(work_.plans.size());
+  if (!options_.calibration.empty()) {
+    auto calibration = Calibration::open(options_.calibration, work_.model, work_.plans, options_.config, work_.modality);
+    if (!calibration) return std::unexpected(calibration.error());
+    work_.calibration = std::move(*calibration);
+  }
   cut();
   if (!work_.model.directory().empty()) {
     auto companions = find_companions(work_.model.directory(), {});
     if (!companions) return std::unexpected(companions.error());
     work_.companions = std::move(*companions);
+    // It would be about weights that are not there any more.
+    std::erase_if(work_.companions, [](const Companion& companion) { return companion.name == "quantization_config.json"; });
   }
   return choose_threads();
 }
@@ -216,126 +222,45 @@ Result<void> Quantization::prepare() {
 // rest.
 Result<void> Quantization::choose_threads() {
   constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
+  std::uint64_t fixed = kFixed;
   std::uint64_t largest = 1;
   for (const TensorBlock& block : work_.blocks) {
     const RowFormat& format = work_.formats[block.tensor];
     const std::uint64_t coded =
         work_.is_quantized(block.tensor) ? format.packed_bytes() + format.groups() * 2 * sizeof(float) : 0;
-    const std::uint64_t row = source_row_bytes(block.tensor) + coded;
-    const std::uint64_t bytes = block.rows * row;
+    const std::uint64_t row = work_.source_row_bytes(block.tensor) + coded;
+    const bool has_feedback = work_.calibration && work_.calibration->has_feedback(block.tensor);
+    if (has_feedback) fixed = std::max(fixed, kFixed + 2 * Feedback::bytes(format.columns));
+    const std::uint64_t bytes = block.rows * row + (has_feedback ? gptq_bytes(format) : 0);
     const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
     if (bytes > limit / 2) {
-      return fail_tensor(block.tensor, Errc::kUnsupported,
-                         fmt::format("a block of it takes {} bytes, half of the memory limit is {}", bytes, limit / 2));
+      return coder_.fail_tensor(block.tensor, Errc::kUnsupported,
+                                fmt::format("a block of it takes {} bytes, half of the memory limit is {}", bytes, limit / 2));
     }
     largest = std::max(largest, bytes);
   }
   const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
-  const std::uint64_t room = std::max(limit / 3, limit - std::min(limit, kFixed));
+  const std::uint64_t room = std::max(limit / 3, limit - std::min(limit, fixed));
   threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(room / largest, 1, thread_count(options_.config.num_threads)));
   return {};
 }
 
-Result<void> Quantization::read_block(const TensorBlock& block, std::uint64_t row_bytes, std::vector<std::byte>& into) {
-  into.resize(block.rows * row_bytes);
-  return work_.model.read_into(work_.model.tensors()[block.tensor].name, block.first_row * row_bytes, into);
-}
-
-Result<QualitySums> Quantization::code(const TensorBlock& block, Buffers& buffers) {
-  const RowFormat& format = work_.formats[block.tensor];
-  const DType dtype = work_.model.tensors()[block.tensor].dtype;
-  if (auto read = read_block(block, source_row_bytes(block.tensor), buffers.in); !read) return std::unexpected(read.error());
-  const QualitySums sums = quantize_rows(options_.config.method, format, dtype, buffers.in, {}, buffers.rows(format, block.rows));
-  if (auto checked = check(block, sums, buffers); !checked) return std::unexpected(checked.error());
-  return sums;
-}
-
-Result<void> Quantization::check(const TensorBlock& block, const QualitySums& sums, const Buffers& buffers) const {
-  if (!std::isfinite(sums.weights)) {
-    const TensorInfo& tensor = work_.model.tensors()[block.tensor];
-    const std::uint64_t count = count_nonfinite(tensor.dtype, buffers.in);
-    const std::string rows = fmt::format("in rows {} to {}", block.first_row, block.first_row + block.rows - 1);
-    if (count == 0) {
-      return fail_tensor(block.tensor, Errc::kUnsupported,
-                         fmt::format("values of {} {} are too large for F32", name(tensor.dtype), rows));
-    }
-    return fail_tensor(block.tensor, Errc::kCorrupt,
-                       fmt::format("{} of {} values {} are NaN or infinite", count, sums.count, rows));
+// Bits and scales of layers, by trying them.
+Result<void> Quantization::choose() {
+  if (options_.config.target_model_size_mb) {
+    if (auto fitted = fit_size(work_, coder_); !fitted) return fail_at(escape(work_.model.path()), fitted.error());
+    for (std::size_t i = 0; i < work_.plans.size(); ++i) planned_bits_[i] = work_.plans[i].bits;
+  } else if (auto raised = raise_bits(work_, coder_, threads_); !raised) {
+    return raised;
   }
-  const auto is_finite = [](float value) { return std::isfinite(value); };
-  if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {
-    return fail_tensor(block.tensor, Errc::kUnsupported, "its values are too far apart for the scale of a group");
-  }
-  return {};
-}
-
-// Rows from all over the tensor, as a first guess.
-Result<Quality> Quantization::sample(std::size_t tensor) {
-  constexpr std::uint64_t kRows = 64;
-  const LayerPlan& plan = work_.plans[tensor];
-  const std::uint64_t rows = std::min(std::clamp<std::uint64_t>(kBlockValues / 16 / plan.columns, 1, kRows), plan.rows);
-  QualitySums sums;
-  Buffers buffers;
-  for (std::uint64_t i = 0; i < rows; ++i) {
-    const TensorBlock row{.tensor = tensor, .first_row = i * plan.rows / rows, .rows = 1, .number = 0, .count = 1};
-    const auto coded = code(row, buffers);
-    if (!coded && coded.error().code == Errc::kIo) return std::unexpected(coded.error());
-    if (!coded) return Quality{.cosine_similarity = -1};  // measuring it all finds the words for it
-    sums.add(*coded);
-  }
-  return quality_of(sums);
-}
-
-Result<Quality> Quantization::measure(std::size_t tensor) {
-  std::vector<TensorBlock> blocks;
-  std::ranges::copy_if(work_.blocks, std::back_inserter(blocks), [&](const TensorBlock& b) { return b.tensor == tensor; });
-  std::vector<QualitySums> sums(blocks.size());
-  std::vector<Buffers> buffers(threads_);
-  std::optional<Error> error;
-  std::mutex mutex;
-  parallel_for(blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
-    auto coded = code(blocks[i], buffers[worker]);
-    const std::scoped_lock lock(mutex);
-    if (coded) sums[i] = *coded;
-    if (!coded && !error) error = std::move(coded.error());
-    if (!error && options_.progress && !options_.progress(0, 0, work_.model.tensors()[tensor].name)) {
-      error = Error{.code = Errc::kCancelled, .message = "cancelled"};
-    }
-    return !error;
-  });
-  if (error) return std::unexpected(std::move(*error));
-  QualitySums all;
-  for (const QualitySums& block : sums) all.add(block);
-  return quality_of(all);
-}
-
-// Gives layers that would be worse than they may be more bits, or gives up, before anything is written. What a sample shows to be
-// good enough by far is not looked at closer; should it not be, the figures at the end tell.
-Result<void> Quantization::raise_bits() {
-  if (options_.config.min_accuracy <= 0) return {};
-  for (std::size_t i = 0; i < work_.plans.size(); ++i) {
-    LayerPlan& plan = work_.plans[i];
-    while (plan.bits != 0 && (plan.bits < 8 || options_.config.fail_fast)) {
-      const auto guess = sample(i);
-      if (!guess) return std::unexpected(guess.error());
-      if (1 - guess->cosine_similarity <= (1 - options_.config.min_accuracy) / 2) break;
-      const auto exact = measure(i);
-      if (!exact) return std::unexpected(exact.error());
-      if (exact->cosine_similarity >= options_.config.min_accuracy) break;
-      if (options_.config.fail_fast) {
-        return below_minimum(i, exact->cosine_similarity);
-      }
-      plan.bits = plan.bits < 4 ? 4 : 8;
-      work_.formats[i].bits = plan.bits;
-    }
-  }
-  return {};
+  return equalize_layers(work_, coder_, threads_);
 }
 
 bool Quantization::note(Result<void> outcome, std::size_t block) {
   const TensorBlock& at = work_.blocks[block];
   const std::scoped_lock lock(mutex_);
-  done_ += at.rows * source_row_bytes(at.tensor);
+  done_ += at.rows * work_.source_row_bytes(at.tensor);
+  if (outcome && --blocks_left_[at.tensor] == 0) outcome = finish_layer(at.tensor);
   if (!outcome && !error_) error_ = std::move(outcome.error());
   if (!error_ && options_.progress && !options_.progress(done_, total_, work_.model.tensors()[at.tensor].name)) {
     error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
@@ -343,33 +268,45 @@ bool Quantization::note(Result<void> outcome, std::size_t block) {
   return !error_;
 }
 
-// With fail_fast, the last block of a layer to be coded tells whether the layer is good enough. Blocks of an earlier run are
-// coded again for that.
-Result<void> Quantization::check_layer(std::size_t tensor) {
-  if (!options_.config.fail_fast) return {};
-  const std::scoped_lock lock(mutex_);
-  if (--blocks_left_[tensor] > 0) return {};
+// With fail_fast, the last block of a layer tells whether the layer is good enough. Blocks of an earlier run are coded again for
+// that.
+Result<void> Quantization::finish_layer(std::size_t tensor) {
+  if (work_.calibration) work_.calibration->release(tensor);
+  if (!options_.config.fail_fast || !work_.is_quantized(tensor)) return {};
   QualitySums sums;
   for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
     if (work_.blocks[i].tensor == tensor) sums.add(figures_[i]);
   }
   const Quality quality = quality_of(sums);
   if (quality.cosine_similarity >= options_.config.min_accuracy) return {};
-  return below_minimum(tensor, quality.cosine_similarity);
+  return below_minimum(work_, coder_, tensor, quality.cosine_similarity);
 }
 
-Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, Buffers& buffers) {
+Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers) {
   const TensorBlock& at = work_.blocks[block];
   if (skipped_[block] && !(options_.config.fail_fast && work_.is_quantized(at.tensor))) return {};
   if (!work_.is_quantized(at.tensor)) {
-    if (auto read = read_block(at, source_row_bytes(at.tensor), buffers.in); !read) return read;
+    if (auto read = coder_.read(at, buffers.in); !read) return read;
     return output.write_kept(block, buffers.in);
   }
-  const auto sums = code(at, buffers);
+  const auto sums = coder_.code(at, buffers);
   if (!sums) return std::unexpected(sums.error());
   figures_[block] = *sums;
-  if (auto checked = check_layer(at.tensor); !checked || skipped_[block]) return checked;
-  return output.write(block, {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
+  if (skipped_[block]) return {};
+  return write_block(output, block, buffers);
+}
+
+Result<void> Quantization::write_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers) {
+  const TensorBlock& at = work_.blocks[block];
+  const std::size_t groups = work_.time_groups(at.tensor);
+  if (groups == 0) return output.write(block, {.rows = buffers.filled(), .time_bias = {}, .activations = nullptr});
+  const auto inputs = coder_.inputs(at.tensor);
+  if (!inputs) return std::unexpected(inputs.error());
+  const GroupStatistics& times = *(*inputs)->time_groups;
+  std::vector<float> bias(groups * at.rows);
+  make_time_bias(work_.formats[at.tensor], work_.model.tensors()[at.tensor].dtype, buffers.in, buffers.filled(), times, bias);
+  const ActivationScales activations = activation_scales(times);
+  return output.write(block, {.rows = buffers.filled(), .time_bias = bias, .activations = &activations});
 }
 
 Result<void> Quantization::process(QuantizedOutput& output) {
@@ -379,9 +316,9 @@ Result<void> Quantization::process(QuantizedOutput& output) {
   for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
     skipped_[i] = output.has(i);
     ++blocks_left_[work_.blocks[i].tensor];
-    total_ += work_.blocks[i].rows * source_row_bytes(work_.blocks[i].tensor);
+    total_ += work_.blocks[i].rows * work_.source_row_bytes(work_.blocks[i].tensor);
   }
-  std::vector<Buffers> buffers(threads_);
+  std::vector<CodedBuffers> buffers(threads_);
   parallel_for(work_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
     const bool goes_on = note(process_block(output, i, buffers[worker]), i);
     if (!goes_on) output.stop();
@@ -394,19 +331,39 @@ Result<void> Quantization::process(QuantizedOutput& output) {
 std::vector<std::string> Quantization::warnings() const {
   std::vector<std::string> warnings;
   const QuantizeConfig& config = options_.config;
-  if (config.enable_time_aware) {
+  if (config.enable_time_aware.value_or(false) && !work_.calibration) {
     warnings.push_back(fmt::format(
         "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
   }
-  if (config.target_model_size_mb) {
-    warnings.push_back(fmt::format("target_model_size_mb {} has no effect without statistics of activations: bits are as planned",
-                                   *config.target_model_size_mb));
+  if (config.enable_spatial.value_or(false) && !work_.calibration) {
+    warnings.emplace_back("enable_spatial has no effect without statistics of activations");
   }
+  if (work_.calibration) std::ranges::copy(work_.calibration->warnings(), std::back_inserter(warnings));
   if (config.format == QuantizeFormat::kParquet &&
       std::ranges::find(work_.companions, kParquetMetadataFile, &Companion::name) != work_.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is left out: the format has its own", kParquetMetadataFile));
   }
+  if (const std::string folders = folders_in(work_.model.directory()); !folders.empty()) {
+    warnings.push_back(fmt::format("folders of the model are not copied: {}", folders));
+  }
   return warnings;
+}
+
+std::string Quantization::method_of(std::size_t tensor) const {
+  const bool is_search = options_.config.method == QuantizeMethod::kSearch;
+  if (!is_search || !work_.calibration || !work_.calibration->covers(tensor)) return std::string(name(options_.config.method));
+  return work_.calibration->has_feedback(tensor) ? "gptq" : "weighted search";
+}
+
+CalibrationReport Quantization::describe_calibration() const {
+  const Statistics& statistics = work_.calibration->statistics();
+  Coverage coverage = statistics.coverage(work_.model, work_.plans);
+  return {.covered = coverage.covered,
+          .uncovered = std::move(coverage.uncovered),
+          .timesteps = statistics.timesteps().size(),
+          .recorded_timesteps = statistics.recorded_timesteps(),
+          .time_groups = std::max<std::size_t>(work_.calibration->groups(), 1),
+          .boundaries = work_.calibration->boundaries()};
 }
 
 QuantizeReport Quantization::report() const {
@@ -429,8 +386,11 @@ QuantizeReport Quantization::report() const {
                              .parameters = tensor.elements(),
                              .bytes = work_.plans[i].rows * format.stored_bytes(),
                              .planned_bits = planned_bits_[i],
+                             .method = method_of(i),
+                             .equalized = !format.restore.empty(),
                              .quality = quality_of(sums)});
   }
+  if (work_.calibration) report.calibration = describe_calibration();
   summarize_layers(report, options_.config.min_accuracy);
   return report;
 }
@@ -440,16 +400,17 @@ Result<void> Quantization::measure_skipped(const std::string& directory) {
   if (std::ranges::find(skipped_, true) == skipped_.end()) return {};
   const auto written = open_quantized(directory);
   if (!written) return std::unexpected(written.error());
-  std::vector<Buffers> buffers(threads_);
+  std::vector<CodedBuffers> buffers(threads_);
   parallel_for(work_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
     const TensorBlock& block = work_.blocks[i];
     if (!skipped_[i] || !work_.is_quantized(block.tensor)) return true;
-    Buffers& own = buffers[worker];
+    CodedBuffers& own = buffers[worker];
     const TensorInfo& tensor = work_.model.tensors()[block.tensor];
-    auto read = read_block(block, source_row_bytes(block.tensor), own.in);
+    auto read = coder_.read(block, own.in);
     if (read) read = (*written)->read_rows(tensor.name, block.first_row, own.rows(work_.formats[block.tensor], block.rows));
     if (read) {
       figures_[i] = compare_rows(work_.formats[block.tensor], tensor.dtype, own.in, own.packed, own.scales, own.offsets);
+      figures_[i].weighted = std::numeric_limits<double>::quiet_NaN();  // not known any more
     }
     const std::scoped_lock lock(mutex_);
     if (!read && !error_) error_ = std::move(read.error());
@@ -465,6 +426,7 @@ std::string Quantization::make_key() const {
   config.num_threads = 0;
   config.max_memory_limit_mb = 0;
   std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(work_.modality), files_json(work_.model));
+  if (work_.calibration) text += files_json(work_.calibration->statistics().file()) + "\n";
   for (const TensorInfo& tensor : work_.model.tensors()) {
     text += fmt::format("{}\n{} {} {}\n", tensor.name, name(tensor.dtype), to_string(tensor.shape), tensor.begin);
   }
@@ -475,16 +437,23 @@ std::string Quantization::make_key() const {
 bool Quantization::is_finished(const std::string& directory) const {
   const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
-  if (!open_quantized(directory)) return false;
+  const auto written = open_quantized(directory);
+  if (!written) return false;
   // By the time of change, which unlike that of the last write nobody can set back.
   struct stat made{};
   const std::string last = fmt::format("{}/{}", directory, is_mlx ? "model.safetensors.index.json" : kParquetMetadataFile);
   if (::stat(last.c_str(), &made) != 0) return false;
-  return std::ranges::all_of(work_.model.files(), [&](const ModelFile& file) {
-    struct stat source{};
-    return ::stat(file.path.c_str(), &source) == 0 &&
-           std::pair(source.st_ctim.tv_sec, source.st_ctim.tv_nsec) <= std::pair(made.st_ctim.tv_sec, made.st_ctim.tv_nsec);
-  });
+  const auto is_older = [&](const std::string& path) {
+    struct stat status{};
+    return ::stat(path.c_str(), &status) == 0 &&
+           std::pair(status.st_ctim.tv_sec, status.st_ctim.tv_nsec) <= std::pair(made.st_ctim.tv_sec, made.st_ctim.tv_nsec);
+  };
+  const auto is_there = [&](const Companion& companion) {
+    return is_older(companion.path) && fs::exists(fmt::format("{}/{}", directory, companion.name));
+  };
+  // The file that was looked at is written last.
+  return std::ranges::all_of(work_.model.files(), is_older, &ModelFile::path) &&
+         std::ranges::all_of((*written)->files(), is_older) && std::ranges::all_of(work_.companions, is_there);
 }
 
 Result<QuantizeReport> Quantization::run(const std::string& directory) {
@@ -493,13 +462,15 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
   work_.key = make_key();
   const auto files = describe_files(work_.model);
   if (!files) return std::unexpected(files.error());
-  work_.resume_key = hash_of(work_.key + *files);
+  const auto statistics = work_.calibration ? describe_files(work_.calibration->statistics().file()) : std::string();
+  if (!statistics) return std::unexpected(statistics.error());
+  work_.resume_key = hash_of(work_.key + *files + *statistics);
   work_.source_json = files_json(work_.model);
   if (options_.resume && is_finished(directory)) {
     remove_leftovers(directory);
     return QuantizeReport{.source_bytes = work_.model.file_size(), .modality = work_.modality, .was_done = true};
   }
-  if (auto raised = raise_bits(); !raised) return std::unexpected(raised.error());
+  if (auto chosen = choose(); !chosen) return std::unexpected(chosen.error());
 
   const auto output = is_mlx ? create_mlx_output(directory, work_, options_.sync, options_.resume)
                              : create_parquet_output(directory, work_, options_.sync, options_.resume);

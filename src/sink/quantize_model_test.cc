@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -251,6 +252,84 @@ TEST_P(Quantizing, AChecksumThatDoesNotMatchIsFoundOut) {
   EXPECT_THAT(validated.error().message, HasSubstr("its SHA-256 is"));
 }
 
+// What a run with other settings left is larger than what this one makes.
+TEST_P(Quantizing, OtherSettingsBeginAnewOverWhatWasLeft) {
+  QuantizeOptions wide = options(8);
+  wide.resume = true;
+  wide.progress = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
+  ASSERT_FALSE(quantize(wide));
+  QuantizeOptions narrow = options(2);
+  narrow.config.min_accuracy = 0;
+  narrow.resume = true;
+  ASSERT_TRUE(quantize(narrow));
+  narrow.resume = false;
+  ASSERT_TRUE(quantize(narrow, "fresh"));
+  ASSERT_TRUE(validate());
+  for (const std::string& name : listing("fresh")) {
+    EXPECT_EQ(test::content(dir_.path("out/" + name)), test::content(dir_.path("fresh/" + name))) << name;
+  }
+  EXPECT_FALSE(fs::exists(dir_.path("out.incomplete")));
+}
+
+TEST_P(Quantizing, NoTwoRunsAreAtWorkOnOneOutput) {
+  std::string second;
+  QuantizeOptions outer = options();
+  outer.resume = true;
+  outer.progress = [&](std::uint64_t, std::uint64_t, std::string_view) {
+    QuantizeOptions inner = options(8);
+    inner.resume = true;
+    const auto refused = quantize(inner);
+    if (!refused) second = refused.error().message;
+    return true;
+  };
+  ASSERT_TRUE(quantize(outer));
+  EXPECT_THAT(second, HasSubstr("another run is at work in it"));
+  EXPECT_TRUE(validate());
+}
+
+TEST_P(Quantizing, LeavesOutWhatWasSaidOfOtherWeights) {
+  dir_.write("in/quantization_config.json", R"({"bits": 8, "group_size": 64})");
+  ASSERT_TRUE(quantize(options()));
+  EXPECT_FALSE(fs::exists(dir_.path("out/quantization_config.json")));
+  EXPECT_TRUE(validate());
+  dir_.write("out/quantization_config.json", R"({"bits": 8, "group_size": 64})");
+  ASSERT_TRUE(quantize(options()));
+  EXPECT_TRUE(validate());
+}
+
+TEST_P(Quantizing, IsNotDoneOnceAFileBesideHasChanged) {
+  QuantizeOptions resumed = options();
+  resumed.resume = true;
+  ASSERT_TRUE(quantize(resumed));
+  EXPECT_TRUE(quantize(resumed)->was_done);
+  fs::remove(dir_.path("out/tokenizer.json"));
+  EXPECT_FALSE(quantize(resumed)->was_done);
+  dir_.write("in/tokenizer.json", "[]");
+  EXPECT_FALSE(quantize(resumed)->was_done);
+  EXPECT_EQ(test::content(dir_.path("out/tokenizer.json")), "[]");
+  EXPECT_TRUE(quantize(resumed)->was_done);
+  const std::string weights = GetParam() == QuantizeFormat::kMlx ? "out/model.safetensors" : "out/model-00001-of-00001.parquet";
+  dir_.write(weights, test::content(dir_.path(weights)));
+  EXPECT_FALSE(quantize(resumed)->was_done);
+}
+
+TEST_P(Quantizing, SaysWhichFoldersStayBehind) {
+  dir_.write("in/1_Pooling/config.json", "{}");
+  const auto report = quantize(options());
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("not copied: 1_Pooling")));
+}
+
+TEST_P(Quantizing, DequantizingTellsOfWhatIsOutOfRange) {
+  write({{"a.weight", DType::kF32, {1, 64}, normal_values(64, 1, 1e30F)}});
+  ASSERT_TRUE(quantize(options()));
+  const auto done = dequantize_model(dir_.path("out"), dir_.path("back.safetensors"), {.dtype = DType::kF16});
+  ASSERT_TRUE(done);
+  EXPECT_THAT(done->warnings, ElementsAre(HasSubstr("of 64 values are NaN or infinite as F16")));
+  EXPECT_FALSE(dequantize_model(dir_.path("out"), dir_.path("out")));
+  EXPECT_FALSE(dequantize_model(dir_.path("out"), dir_.path("b.safetensors"), {.memory_limit = 100}));
+}
+
 TEST_P(Quantizing, SaysThatTheFormatHasItsOwnMetadata) {
   dir_.write("in/metadata.json", "{}");
   const auto report = quantize(options());
@@ -260,6 +339,54 @@ TEST_P(Quantizing, SaysThatTheFormatHasItsOwnMetadata) {
   } else {
     EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("metadata.json is left out")));
   }
+}
+
+TEST(QuantizingMlx, NamesThatAreTakenForOthers) {
+  const test::TempDir dir;
+  const auto quantize = [&](const std::vector<std::string>& names, std::map<std::string, unsigned> widths) {
+    std::vector<test::TensorText> tensors;
+    for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2, 64}, normal_values(128, 1)});
+    const auto model = Model::open(dir.write("in/model.safetensors", test::safetensors(tensors)));
+    QuantizeOptions options{.sync = false};
+    options.config.format = QuantizeFormat::kMlx;
+    options.config.group_size = 64;
+    options.config.layer_bit_widths = std::move(widths);
+    const auto done = quantize_model(*model, dir.path("out"), options);
+    if (!done) return done.error().message;
+    const auto validated = validate_model(*model, dir.path("out"));
+    return validated ? std::string("ok") : validated.error().message;
+  };
+  EXPECT_EQ(quantize({"a.weight", "language_model.a.weight", "b.weight", "c.weight"}, {{"a.weight", 8}}), "ok");
+  EXPECT_EQ(quantize({"l*.weight", "l1.weight", "l2.weight"}, {{"l*.weight", 8}, {"l1", 4}, {"l2", 4}}), "ok");
+  EXPECT_THAT(quantize({"a.weight", "bits"}, {{"bits", 8}}), HasSubstr("a setting of that name"));
+}
+
+TEST(QuantizingMlx, BitsThatFitTheCodesButNotTheModel) {
+  const test::TempDir dir;
+  const auto model = Model::open(
+      dir.write("in/model.safetensors", test::safetensors({{"a.weight", DType::kF32, {4, 128}, normal_values(512, 1)}})));
+  QuantizeOptions options{.sync = false};
+  options.config.format = QuantizeFormat::kMlx;
+  options.config.group_size = 64;
+  ASSERT_TRUE(quantize_model(*model, dir.path("out"), options));
+  dir.write("out/config.json", R"({"quantization": {"bits": 8, "group_size": 32}})");
+  const auto opened = describe_quantized(dir.path("out"));
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, HasSubstr("tells of 512 parameters, with the bits and groups of the config there are 256"));
+}
+
+TEST(QuantizingParquet, MissesTensorsThatAreToldOf) {
+  const test::TempDir dir;
+  const auto model = Model::open(
+      dir.write("in/model.safetensors", test::safetensors({{"a.weight", DType::kF32, {4, 128}, normal_values(512, 1)}})));
+  ASSERT_TRUE(quantize_model(*model, dir.path("out"), {.sync = false}));
+  std::string metadata = test::content(dir.path("out/metadata.json"));
+  const std::size_t begin = metadata.find("[", metadata.find("\"parts\""));
+  metadata.replace(begin, metadata.find("]", begin) + 1 - begin, "[]");
+  dir.write("out/metadata.json", metadata);
+  const auto opened = describe_quantized(dir.path("out"));
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, HasSubstr("tells of 1 tensors, the parts have 0"));
 }
 
 TEST(QuantizingMlx, NeedsColumnsThatGroupsDivide) {

@@ -11,8 +11,10 @@
 #include <ballast/model.h>
 #include <ballast/quantize_config.h>
 
+#include "quantize/calibration.h"
 #include "quantize/layer_plan.h"
 #include "quantize/rows.h"
+#include "quantize/time_bias.h"
 #include "sink/output.h"
 
 namespace ballast {
@@ -31,15 +33,33 @@ struct QuantizeWork {
   const Model& model;
   const QuantizeConfig& config;
   Modality modality;
-  std::vector<LayerPlan> plans;       // for each tensor
-  std::vector<RowFormat> formats;     // for each tensor; those kept have rows of bytes, in `columns`
-  std::vector<TensorBlock> blocks;    // in the order of the model
+  std::vector<LayerPlan> plans;              // for each tensor
+  std::vector<RowFormat> formats;            // for each tensor; those kept have rows of bytes, in `columns`
+  std::vector<std::vector<float>> restore;   // for each tensor: what RowFormat::restore has, or nothing
+  std::vector<TensorBlock> blocks;           // in the order of the model
+  std::unique_ptr<Calibration> calibration;  // null without statistics
+  bool is_diffusion;
   std::vector<Companion> companions;  // config.json and so on
   std::string key;                    // of the config and of what the model is made of: stored with the result
   std::string resume_key;             // the same, and of when its files were changed
   std::string source_json;            // which files were read, as JSON
 
   bool is_quantized(std::size_t tensor) const { return plans[tensor].bits != 0; }
+  // Groups of timesteps that the tensor has parameters for.
+  std::size_t time_groups(std::size_t tensor) const {
+    return calibration && calibration->covers(tensor) ? calibration->groups() : 0;
+  }
+  std::uint64_t source_row_bytes(std::size_t tensor) const {
+    const std::uint64_t columns = formats[tensor].columns;
+    return is_quantized(tensor) ? columns * bits(model.tensors()[tensor].dtype) / 8 : columns;
+  }
+};
+
+// What a block becomes.
+struct CodedBlock {
+  CodedRows rows;
+  std::span<const float> time_bias;               // [time groups, rows]
+  const ActivationScales* activations = nullptr;  // of the tensor, if it is time-aware
 };
 
 // Takes the blocks of a model, and makes a directory of them. Thread-safe: blocks may come in any order, but in Parquet each is
@@ -59,7 +79,7 @@ class QuantizedOutput {
   // Whether an earlier run has written this block, so that it need not come. Asked once for each block.
   virtual bool has(std::size_t block) = 0;
 
-  virtual Result<void> write(std::size_t block, const CodedRows& coded) = 0;
+  virtual Result<void> write(std::size_t block, const CodedBlock& coded) = 0;
   virtual Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) = 0;
 
   // Nothing more will come: wakes those who wait for their turn.

@@ -16,8 +16,7 @@ namespace {
 
 class SafetensorsSink final : public FileSink {
  public:
-  SafetensorsSink(Output output, std::size_t tensors, bool sync)
-      : output_(std::move(output)), places_(tensors), sizes_(tensors), sync_(sync) {}
+  SafetensorsSink(Output output, bool sync) : output_(std::move(output)), sync_(sync) {}
 
   ~SafetensorsSink() override {
     const auto flushed = journal_ ? journal_->flush() : Result<void>();
@@ -29,11 +28,11 @@ class SafetensorsSink final : public FileSink {
     return output_.keep_incomplete();
   }
 
-  // Finds out what a run before this one has done; called when all weights are added.
+  // Finds out what a run before this one has done; called when all files are added.
   Result<void> open_journal(const std::string& key) {
     if (!resumable_) ::unlink(output_.journal_path().c_str());
     const auto sync = [this]() -> Result<void> {
-      for (std::size_t i = 0; i < weights_.size(); ++i) {
+      for (std::size_t i = 0; i < files_.size(); ++i) {
         if (auto synced = output_[i].sync(); !synced) return synced;
       }
       return {};
@@ -44,27 +43,27 @@ class SafetensorsSink final : public FileSink {
     return {};
   }
 
-  // Adds a file that holds these of `tensors`, and writes its header.
-  Result<void> add_weights(std::string_view name, std::span<const TensorSpec> tensors, std::span<const std::size_t> members,
-                           const Metadata& metadata) {
+  // Adds a file of tensors, and writes its header.
+  Result<void> add_tensors(std::string_view name, std::span<const TensorSpec> tensors, const Metadata& metadata) {
     const auto added = kept_ ? output_.add_kept(name) : output_.add(name);
     if (!added) return std::unexpected(added.error());
     OutputFile& file = output_[*added];
-    std::vector<TensorSpec> specs;
-    for (const std::size_t member : members) specs.push_back(tensors[member]);
-    const auto layout = safetensors::make_layout(specs, metadata);
+    const auto layout = safetensors::make_layout(tensors, metadata);
     if (!layout) return fail_at(escape(file.path()), layout.error());
     const auto size = file.size();
     if (!size) return std::unexpected(size.error());
-    resumable_ = resumable_ && *size == layout->file_size;
+    if (*size != layout->file_size) {
+      resumable_ = false;
+      if (auto cleared = file.clear(); !cleared) return cleared;
+    }
     if (auto reserved = file.reserve(layout->file_size); !reserved) return reserved;
     if (auto written = file.write_at(0, as_bytes(layout->header)); !written) return written;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      places_[members[i]] = {.file = *added, .offset = layout->offsets[i]};
-      sizes_[members[i]] = *safetensors::data_bytes(specs[i]);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      places_.push_back({.file = *added, .offset = layout->offsets[i]});
+      sizes_.push_back(*safetensors::data_bytes(tensors[i]));
     }
     missing_ += layout->file_size - layout->header.size();
-    weights_.push_back({.path = file.path(), .bytes = layout->file_size});
+    files_.push_back({.path = file.path(), .bytes = layout->file_size});
     return {};
   }
 
@@ -96,7 +95,7 @@ class SafetensorsSink final : public FileSink {
     return done;
   }
 
-  std::vector<File> files() const override { return weights_; }
+  std::vector<File> files() const override { return files_; }
   std::uint64_t data_bytes() const { return missing_; }
 
   Result<void> commit() override {
@@ -112,7 +111,7 @@ class SafetensorsSink final : public FileSink {
   std::optional<Journal> journal_;
   bool kept_ = false;
   bool resumable_ = true;  // every file kept has the size that it should have
-  std::vector<File> weights_;
+  std::vector<File> files_;
   std::vector<Place> places_;
   std::vector<std::uint64_t> sizes_;
   std::atomic<std::uint64_t> missing_ = 0;  // bytes that have not come yet
@@ -126,13 +125,21 @@ Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::sp
   const bool is_directory = output.is_directory();
   const auto shards = plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0);
   if (!shards) return std::unexpected(shards.error());
-  auto sink = std::make_unique<SafetensorsSink>(std::move(output), tensors.size(), options.sync);
+  auto sink = std::make_unique<SafetensorsSink>(std::move(output), options.sync);
   if (!extras.resume_key.empty()) {
     if (auto kept = sink->keep_incomplete(); !kept) return std::unexpected(kept.error());
   }
+  std::size_t next = 0;
   for (std::size_t i = 0; i < shards->size(); ++i) {
-    const auto added = sink->add_weights(shard_name(i, shards->size()), tensors, (*shards)[i], options.metadata);
-    if (!added) return std::unexpected(added.error());
+    const auto own = tensors.subspan(next, (*shards)[i].size());
+    if (auto added = sink->add_tensors(shard_name(i, shards->size()), own, options.metadata); !added) {
+      return std::unexpected(added.error());
+    }
+    next += own.size();
+  }
+  const std::uint64_t weights = sink->data_bytes();
+  for (const SideFile& side : extras.side_files) {
+    if (auto added = sink->add_tensors(side.name, side.tensors, side.metadata); !added) return std::unexpected(added.error());
   }
   if (!extras.resume_key.empty()) {
     if (auto opened = sink->open_journal(extras.resume_key); !opened) return std::unexpected(opened.error());
@@ -142,7 +149,7 @@ Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::sp
   }
   if (is_directory && !tensors.empty() && (shards->size() > 1 || !extras.index_metadata.empty())) {
     const Companion index{.name = "model.safetensors.index.json",
-                          .text = index_text(tensors, *shards, sink->data_bytes(), extras.index_metadata)};
+                          .text = index_text(tensors, *shards, weights, extras.index_metadata)};
     if (auto added = sink->add_companion(index); !added) return std::unexpected(added.error());
   }
   return sink;

@@ -76,9 +76,11 @@ Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std:
   if (!output) return std::unexpected(output.error());
   const auto companions = ending ? std::span<const Companion>() : extras.companions;
   if (format == Format::kMlxJson) return create_mlx_json_sink(std::move(*output), std::move(tensors), options, companions);
-  return create_safetensors_sink(
-      std::move(*output), tensors, options,
-      {.companions = companions, .resume_key = extras.resume_key, .index_metadata = extras.index_metadata});
+  return create_safetensors_sink(std::move(*output), tensors, options,
+                                 {.companions = companions,
+                                  .resume_key = extras.resume_key,
+                                  .side_files = extras.side_files,
+                                  .index_metadata = extras.index_metadata});
 }
 
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {

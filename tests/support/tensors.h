@@ -30,9 +30,12 @@ struct TensorText {
   }
 };
 
-// A SafeTensors file of these tensors, in this order.
-inline std::string safetensors(const std::vector<TensorText>& tensors) {
-  std::string header;
+// The bytes of some values, little endian.
+inline std::string raw(const std::vector<float>& values) { return to_text(std::as_bytes(std::span(values))); }
+
+// A SafeTensors file of these tensors, in this order, with this JSON as its metadata.
+inline std::string safetensors(const std::vector<TensorText>& tensors, std::string_view metadata = {}) {
+  std::string header = metadata.empty() ? "" : fmt::format(R"({{"__metadata__":{})", metadata);
   std::string data;
   for (const TensorText& tensor : tensors) {
     header +=

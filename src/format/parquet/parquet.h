@@ -66,9 +66,12 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
   virtual ~Reader() = default;
 
-  // All rows of the file. Checked for their types and for nulls where there may be none, not for what they say.
+  // All rows of the file, but for what is read on its own below. Checked for their types and for nulls where there may be none,
+  // not for what they say.
   virtual std::span<const Block> blocks() const = 0;
   virtual Result<Values> read(std::size_t block) const = 0;
+  // Block::time_aware_quant_json, which blocks() leave out: it may be long.
+  virtual Result<std::optional<std::string>> read_time_aware(std::size_t block) const = 0;
 };
 
 using Append = std::function<Result<void>(std::span<const std::byte>)>;

@@ -120,8 +120,12 @@ std::vector<Row> sample() {
 Row read_row(const Reader& reader, std::size_t i) {
   const auto values = reader.read(i);
   if (!values) throw std::runtime_error(values.error().message);
-  return {
+  Row row{
       .block = reader.blocks()[i], .data = to_text(values->data), .scales = values->scales, .zero_points = values->zero_points};
+  const auto time_aware = reader.read_time_aware(i);
+  if (!time_aware) throw std::runtime_error(time_aware.error().message);
+  row.block.time_aware_quant_json = *time_aware;
+  return row;
 }
 
 bool same(const Block& a, const Block& b) {

@@ -129,18 +129,35 @@ class FileReader final : public Reader {
   std::span<const Block> blocks() const override { return blocks_; }
 
   Result<Values> read(std::size_t block) const override {
-    if (block >= blocks_.size()) return fail(Errc::kInvalidArgument, "block {} of {}", block, blocks_.size());
-    const auto end = std::ranges::upper_bound(starts_, block);
-    const auto group = static_cast<std::size_t>(end - starts_.begin()) - 1;
-    auto values = guard(Errc::kCorrupt, [&] { return read_row(group, block - starts_[group]); });
-    if (values) return values;
-    const Block& asked = blocks_[block];
-    return fail_at(fmt::format("block {} of {}: row group {}", asked.block, quote(asked.layer_name), group),
-                   std::move(values.error()));
+    return in_group(block, [&](std::size_t group, std::size_t row) { return read_row(group, row); });
+  }
+
+  Result<std::optional<std::string>> read_time_aware(std::size_t block) const override {
+    return in_group(block, [&](std::size_t group, std::size_t row) -> Result<std::optional<std::string>> {
+      const auto reader = ::parquet::ParquetFileReader::Open(file_, make_properties(), metadata_);
+      std::vector<Block> rows(rows_of(group).size());
+      Budget budget(kMostTableBytes);
+      auto read = parquet::read_time_aware(*reader->RowGroup(static_cast<int>(group)), leaves_, budget, rows);
+      if (!read) return std::unexpected(std::move(read.error()));
+      return std::move(rows[row].time_aware_quant_json);
+    });
   }
 
  private:
   using Rows = std::vector<Values>;
+
+  // Calls work(row group, row of it) for a block.
+  template <class Work>
+  auto in_group(std::size_t block, Work&& work) const -> decltype(work(block, block)) {
+    if (block >= blocks_.size()) return fail(Errc::kInvalidArgument, "block {} of {}", block, blocks_.size());
+    const auto end = std::ranges::upper_bound(starts_, block);
+    const auto group = static_cast<std::size_t>(end - starts_.begin()) - 1;
+    auto result = guard(Errc::kCorrupt, [&] { return work(group, block - starts_[group]); });
+    if (result) return result;
+    const Block& asked = blocks_[block];
+    return fail_at(fmt::format("block {} of {}: row group {}", asked.block, quote(asked.layer_name), group),
+                   std::move(result.error()));
+  }
 
   std::span<const Block> rows_of(std::size_t group) const {
     return std::span(blocks_).subspan(starts_[group], starts_[group + 1] - starts_[group]);

@@ -197,10 +197,13 @@ Result<void> read_blocks(::parquet::RowGroupReader& group, const Leaves& leaves,
       .read(kGroupSize, &Block::group_size)
       .read(kIsDiffusionModel, &Block::is_diffusion_model)
       .read(kModality, &Block::modality)
-      .read(kTimeAwareQuantJson, &Block::time_aware_quant_json)
       .read(kSpatialQuantJson, &Block::spatial_quant_json)
       .read(kActivationStatsJson, &Block::activation_stats_json)
       .done();
+}
+
+Result<void> read_time_aware(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks) {
+  return BlockReader(group, leaves, budget, blocks).read(kTimeAwareQuantJson, &Block::time_aware_quant_json).done();
 }
 
 Result<std::vector<Reader::Values>> read_values(::parquet::RowGroupReader& group, const Leaves& leaves, std::uint64_t first,

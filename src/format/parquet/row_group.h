@@ -28,10 +28,13 @@ class Budget {
   bool exceeded_ = false;
 };
 
-// These two throw what Arrow throws.
+// These throw what Arrow throws.
 
 // Fills `blocks`, one for each row of the group.
 Result<void> read_blocks(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks);
+
+// Fills in time_aware_quant_json alone.
+Result<void> read_time_aware(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks);
 
 // The values of the rows that `blocks` describes, the first of which is row `first` of the group.
 Result<std::vector<Reader::Values>> read_values(::parquet::RowGroupReader& group, const Leaves& leaves, std::uint64_t first,

@@ -1,0 +1,97 @@
+#include "quantize/bit_budget.h"
+
+#include <optional>
+#include <queue>
+
+namespace ballast {
+namespace {
+
+// Going from one choice of a layer to a larger one.
+struct Step {
+  double gain;  // error per byte
+  std::size_t layer;
+  std::size_t from;
+  std::size_t to;
+
+  bool operator<(const Step& other) const { return gain != other.gain ? gain < other.gain : layer > other.layer; }
+};
+
+// The larger choice that takes away the most error per byte.
+std::optional<Step> best_step(const std::vector<BitChoice>& choices, std::size_t layer, std::size_t from, std::uint64_t room) {
+  std::optional<Step> best;
+  for (std::size_t to = from + 1; to < choices.size(); ++to) {
+    const std::uint64_t bytes = choices[to].bytes - choices[from].bytes;
+    const double less = choices[from].error - choices[to].error;
+    if (bytes > room || less <= 0) continue;
+    const Step step{.gain = less / static_cast<double>(bytes), .layer = layer, .from = from, .to = to};
+    if (!best || best->gain < step.gain) best = step;
+  }
+  return best;
+}
+
+struct Allotment {
+  std::vector<std::size_t> choices;
+  std::uint64_t bytes = 0;
+  double error = 0;
+};
+
+Allotment of(std::span<const std::vector<BitChoice>> layers, std::vector<std::size_t> choices) {
+  Allotment made{.choices = std::move(choices)};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    made.bytes += layers[i][made.choices[i]].bytes;
+    made.error += layers[i][made.choices[i]].error;
+  }
+  return made;
+}
+
+// Spends what is left where it helps the most.
+Allotment improve(std::span<const std::vector<BitChoice>> layers, Allotment from, std::uint64_t budget) {
+  std::priority_queue<Step> steps;
+  const auto offer = [&](std::size_t layer) {
+    if (const auto step = best_step(layers[layer], layer, from.choices[layer], budget - from.bytes)) steps.push(*step);
+  };
+  for (std::size_t i = 0; i < layers.size(); ++i) offer(i);
+  while (!steps.empty()) {
+    const Step step = steps.top();
+    steps.pop();
+    const std::vector<BitChoice>& choices = layers[step.layer];
+    const std::uint64_t bytes = choices[step.to].bytes - choices[step.from].bytes;
+    if (bytes <= budget - from.bytes) {
+      from.bytes += bytes;
+      from.error -= choices[step.from].error - choices[step.to].error;
+      from.choices[step.layer] = step.to;
+    }
+    offer(step.layer);
+  }
+  return from;
+}
+
+// The same bits for all, as far as a layer has them: the largest choice of at most `bits`, else its first.
+std::vector<std::size_t> uniform(std::span<const std::vector<BitChoice>> layers, unsigned bits) {
+  std::vector<std::size_t> choices;
+  for (const std::vector<BitChoice>& layer : layers) {
+    std::size_t choice = 0;
+    while (choice + 1 < layer.size() && layer[choice + 1].bits <= bits) ++choice;
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::vector<std::size_t> allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget) {
+  constexpr unsigned kMostBits = 8;
+  const Allotment least = of(layers, std::vector<std::size_t>(layers.size(), 0));
+  if (least.bytes > budget) return {};
+  Allotment best = improve(layers, least, budget);
+  // Steps that seemed the best may leave a rest that is of no use. What is uniform is not worse then.
+  for (unsigned bits = 1; bits <= kMostBits; ++bits) {
+    Allotment same = of(layers, uniform(layers, bits));
+    if (same.bytes > budget) continue;
+    same = improve(layers, std::move(same), budget);
+    if (same.error < best.error) best = std::move(same);
+  }
+  return best.choices;
+}
+
+}  // namespace ballast

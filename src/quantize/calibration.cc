@@ -1,0 +1,87 @@
+#include "quantize/calibration.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace ballast {
+
+Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model,
+                                                       std::span<const LayerPlan> plans, const QuantizeConfig& config,
+                                                       Modality modality) {
+  auto statistics = Statistics::open(path, config.calibration_samples);
+  if (!statistics) return std::unexpected(statistics.error());
+  if (auto fits = statistics->check_fits(model, plans); !fits) return std::unexpected(fits.error());
+  std::unique_ptr<Calibration> calibration(new Calibration(std::move(*statistics), model, plans, config));
+  if (auto prepared = calibration->prepare(modality); !prepared) return std::unexpected(prepared.error());
+  return calibration;
+}
+
+bool Calibration::covers(std::size_t tensor) const { return plans_[tensor].bits != 0 && statistics_.has(name_of(tensor)); }
+
+Result<void> Calibration::prepare(Modality modality) {
+  const bool has_times = !statistics_.timesteps().empty();
+  time_aware_ = config_.enable_time_aware.value_or(has_times && (modality == Modality::kText || modality == Modality::kCode));
+  spatial_ = config_.enable_spatial.value_or(modality == Modality::kImage || modality == Modality::kAudio);
+  has_feedback_.assign(plans_.size(), false);
+  has_ranges_.assign(plans_.size(), false);
+  TimeGroups groups;
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (!covers(i)) continue;
+    const auto layer = statistics_.read(name_of(i));
+    if (!layer) return std::unexpected(layer.error());
+    groups.add(*layer);
+    has_ranges_[i] = !layer->lows.empty();
+
+    if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i))) continue;
+    // That of the next layer may be made while this one is still in use.
+    const std::uint64_t needed = 4 * Feedback::bytes(plans_[i].columns) >> 20;
+    has_feedback_[i] = needed < config_.max_memory_limit_mb;
+    if (has_feedback_[i]) continue;
+    warnings_.push_back(
+        fmt::format("tensor {}: its Hessian is not used, since that takes a memory limit of {} MiB, and {} is set",
+                    quote(name_of(i)), needed + 1, config_.max_memory_limit_mb));
+  }
+  if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
+  return {};
+}
+
+std::vector<double> Calibration::boundaries() const {
+  std::vector<double> boundaries;
+  for (const std::size_t start : std::span(starts_).subspan(1)) boundaries.push_back(statistics_.timesteps()[start]);
+  return boundaries;
+}
+
+Result<LayerInputs> Calibration::read(std::size_t tensor) const {
+  LayerInputs inputs;
+  if (!covers(tensor)) return inputs;
+  auto layer = statistics_.read(name_of(tensor));
+  if (!layer) return std::unexpected(layer.error());
+  if (time_aware_) inputs.time_groups = group_means(*layer, starts_);
+  inputs.importance = std::move(layer->importance);
+  if (!has_feedback(tensor)) return inputs;
+  const auto read_rows = [&](std::uint64_t first, std::span<float> rows) {
+    return statistics_.read_hessian(name_of(tensor), first, rows);
+  };
+  auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads);
+  if (!feedback) {
+    return fail_at(escape(statistics_.file().path()),
+                   std::move(feedback.error()).at(fmt::format("the Hessian of tensor {}", quote(name_of(tensor)))));
+  }
+  inputs.feedback = std::move(*feedback);
+  return inputs;
+}
+
+Result<std::shared_ptr<const LayerInputs>> Calibration::inputs(std::size_t tensor) {
+  const std::scoped_lock lock(mutex_);  // others wait for it, and lend their cores meanwhile
+  if (const auto found = inputs_.find(tensor); found != inputs_.end()) return found->second;
+  auto made = read(tensor);
+  if (!made) return std::unexpected(made.error());
+  return inputs_.emplace(tensor, std::make_shared<const LayerInputs>(std::move(*made))).first->second;
+}
+
+void Calibration::release(std::size_t tensor) {
+  const std::scoped_lock lock(mutex_);
+  inputs_.erase(tensor);
+}
+
+}  // namespace ballast

@@ -1,0 +1,176 @@
+#include "sink/choose_layers.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "quantize/bit_budget.h"
+#include "quantize/equalization.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::uint64_t kSampleRows = 64;
+constexpr std::uint64_t kLongSampleRows = 256;
+
+void set_bits(QuantizeWork& work, std::size_t tensor, unsigned bits) {
+  work.plans[tensor].bits = bits;
+  work.formats[tensor].bits = bits;
+}
+
+void release(const QuantizeWork& work, std::size_t tensor) {
+  if (work.calibration) work.calibration->release(tensor);
+}
+
+// Of a layer that may have any of the bits there are, unless the user named them.
+std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
+  std::vector<unsigned> all;
+  if (plan.is_fixed) return {plan.bits};
+  std::ranges::copy_if(std::array{2U, 3U, 4U, 5U, 6U, 8U}, std::back_inserter(all),
+                       [&](unsigned bits) { return bits >= plan.least_bits; });
+  return all;
+}
+
+// What files take besides values and codes: in SafeTensors the entries of a header, in Parquet the pages of a block.
+std::uint64_t overhead(const QuantizeWork& work) {
+  constexpr std::uint64_t kFile = 64 << 10;
+  constexpr std::uint64_t kEntry = 3 * 192;
+  constexpr std::uint64_t kBlock = 3072;
+  std::uint64_t bytes = kFile;
+  if (work.config.format == QuantizeFormat::kMlx) {
+    for (const TensorInfo& tensor : work.model.tensors()) bytes += kEntry + 3 * tensor.name.size();
+  } else {
+    bytes += work.blocks.size() * kBlock;
+  }
+  return bytes;
+}
+
+// What the parameters for groups of timesteps take: floats in SafeTensors, and about as much as text that is compressed.
+std::uint64_t time_bytes(const QuantizeWork& work, std::size_t tensor) {
+  return work.time_groups(tensor) * (work.plans[tensor].rows + 2) * (work.config.format == QuantizeFormat::kMlx ? 4 : 8);
+}
+
+// Bytes that no choice of bits changes.
+std::uint64_t fixed_bytes(const QuantizeWork& work) {
+  std::uint64_t bytes = overhead(work);
+  for (std::size_t i = 0; i < work.plans.size(); ++i) {
+    bytes += work.is_quantized(i) ? time_bytes(work, i) : work.model.tensors()[i].bytes();
+  }
+  return bytes;
+}
+
+Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor) {
+  std::vector<BitChoice> choices;
+  const LayerPlan& plan = work.plans[tensor];
+  for (const unsigned bits : bits_to_try(plan)) {
+    set_bits(work, tensor, bits);
+    const auto quality = coder.sample(tensor, kLongSampleRows);
+    if (!quality) return std::unexpected(quality.error());
+    const double error = quality->output_error.value_or(quality->relative_rmse);
+    choices.push_back({.bits = bits,
+                       .bytes = plan.rows * work.formats[tensor].stored_bytes(),
+                       .error = error * static_cast<double>(plan.rows * plan.columns)});
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::unexpected<Error> below_minimum(const QuantizeWork& work, const LayerCoder& coder, std::size_t tensor, double cosine) {
+  return coder.fail_tensor(tensor, Errc::kBelowMinimum,
+                           fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
+                                       work.plans[tensor].bits, work.config.min_accuracy));
+}
+
+Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
+  const QuantizeConfig& config = work.config;
+  if (config.min_accuracy <= 0) return {};
+  for (std::size_t i = 0; i < work.plans.size(); ++i) {
+    const LayerPlan& plan = work.plans[i];
+    while (plan.bits != 0 && (plan.bits < 8 || config.fail_fast)) {
+      const auto guess = coder.sample(i, kSampleRows);
+      if (!guess) return std::unexpected(guess.error());
+      if (1 - guess->cosine_similarity <= (1 - config.min_accuracy) / 2) break;
+      const auto exact = coder.measure(i, threads);
+      if (!exact) return std::unexpected(exact.error());
+      if (exact->cosine_similarity >= config.min_accuracy) break;
+      if (config.fail_fast) return below_minimum(work, coder, i, exact->cosine_similarity);
+      set_bits(work, i, plan.bits < 4 ? 4 : 8);
+    }
+    release(work, i);
+  }
+  return {};
+}
+
+Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder) {
+  constexpr double kMegabyte = 1e6;
+  std::vector<std::size_t> tensors;
+  std::vector<std::vector<BitChoice>> layers;
+  for (std::size_t i = 0; i < work.plans.size(); ++i) {
+    if (!work.is_quantized(i)) continue;
+    auto choices = try_bits(work, coder, i);
+    if (!choices) return std::unexpected(choices.error());
+    release(work, i);
+    tensors.push_back(i);
+    layers.push_back(std::move(*choices));
+  }
+  const double target = *work.config.target_model_size_mb * kMegabyte;
+  const std::uint64_t fixed = fixed_bytes(work);
+  const std::uint64_t least = std::accumulate(layers.begin(), layers.end(), fixed,
+                                              [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
+  if (target < static_cast<double>(least)) {
+    return fail(Errc::kInvalidArgument,
+                "target_model_size_mb is {}, the smallest that is possible is {:.2f}: {} of it are not to be quantized",
+                *work.config.target_model_size_mb, static_cast<double>(least) / kMegabyte + 0.005,
+                fmt::format("{:.2f}", static_cast<double>(fixed) / kMegabyte));
+  }
+  const auto budget = static_cast<std::uint64_t>(std::min(target, 1e18)) - fixed;
+  const std::vector<std::size_t> chosen = allot_bits(layers, budget);
+  for (std::size_t i = 0; i < chosen.size(); ++i) set_bits(work, tensors[i], layers[i][chosen[i]].bits);
+  return {};
+}
+
+Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
+  if (!work.calibration || !work.calibration->is_spatial()) return {};
+  for (std::size_t i = 0; i < work.plans.size(); ++i) {
+    // GPTQ makes good for more than scaling could.
+    if (!work.calibration->covers(i) || work.calibration->has_feedback(i)) continue;
+    const auto inputs = coder.inputs(i);
+    if (!inputs) return std::unexpected(inputs.error());
+    const auto largest = coder.largest(i, kLongSampleRows);
+    if (!largest) return std::unexpected(largest.error());
+    const auto plain = coder.sample(i, kLongSampleRows);
+    if (!plain) return std::unexpected(plain.error());
+    double least = plain->output_error.value_or(0);
+    std::vector<float> best;
+    for (const double alpha : kEqualizations) {
+      const std::vector<float> restore = equalize(alpha, (*inputs)->importance, *largest);
+      work.formats[i].restore = restore;
+      const auto quality = coder.sample(i, kLongSampleRows);
+      work.formats[i].restore = {};
+      if (!quality) return std::unexpected(quality.error());
+      if (quality->cosine_similarity < 0 || quality->output_error.value_or(least) >= least) continue;
+      least = *quality->output_error;
+      best = restore;
+    }
+    if (!best.empty()) {
+      // On all rows it must hold, too.
+      const auto without = coder.measure(i, threads);
+      if (!without) return std::unexpected(without.error());
+      work.restore[i] = std::move(best);
+      work.formats[i].restore = work.restore[i];
+      const auto with = coder.measure(i, threads);
+      if (!with) return std::unexpected(with.error());
+      if (with->output_error.value_or(0) >= without->output_error.value_or(0)) {
+        work.restore[i].clear();
+        work.formats[i].restore = {};
+      }
+    }
+    release(work, i);
+  }
+  return {};
+}
+
+}  // namespace ballast

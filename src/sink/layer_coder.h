@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ballast/progress.h>
+
+#include "quantize/quality.h"
+#include "sink/quantized_output.h"
+
+namespace ballast {
+
+// A block on its way, for a thread to fill again and again.
+struct CodedBuffers {
+  std::vector<std::byte> in;
+  std::vector<std::byte> packed;
+  std::vector<float> scales;
+  std::vector<float> offsets;
+
+  CodedRows rows(const RowFormat& format, std::uint64_t count);
+  CodedRows filled() { return {.packed = packed, .scales = scales, .offsets = offsets}; }
+};
+
+// Reads blocks of a model and quantizes them as the work says, with what is known of their inputs. Thread-safe.
+class LayerCoder {
+ public:
+  LayerCoder(const QuantizeWork& work, const Progress& progress) : work_(work), progress_(progress) {}
+
+  Result<void> read(const TensorBlock& block, std::vector<std::byte>& into) const;
+  Result<QualitySums> code(const TensorBlock& block, CodedBuffers& buffers) const;
+  Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor) const;
+
+  // Of at most `rows` rows from all over the tensor, as a first guess. A cosine of -1 if something is wrong with them.
+  Result<Quality> sample(std::size_t tensor, std::uint64_t rows) const;
+  Result<Quality> measure(std::size_t tensor, unsigned threads) const;
+  // The largest magnitude in each column, of the same rows as a sample.
+  Result<std::vector<float>> largest(std::size_t tensor, std::uint64_t rows) const;
+
+  std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const;
+
+ private:
+  Result<std::uint64_t> read_sample(std::size_t tensor, std::uint64_t rows, std::vector<std::byte>& into) const;
+  Result<QualitySums> code_rows(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
+  Result<void> check(const TensorBlock& block, const QualitySums& sums, const CodedBuffers& buffers) const;
+
+  const QuantizeWork& work_;
+  const Progress& progress_;
+};
+
+}  // namespace ballast
