@@ -75,7 +75,8 @@ void add_validate(CLI::App& app, Run& run) {
   add_path(*command, options->original, "ORIGINAL");
   command->add_option("QUANTIZED", options->quantized, "A directory of Parquet V2 Extended or of MLX's quantized SafeTensors")
       ->required();
-  command->add_option("--min-accuracy", options->min_accuracy, "The cosine that every layer must have, from 0 (default: any) to 1")
+  command
+      ->add_option("--min-accuracy", options->min_accuracy, "The cosine that every layer must have, from 0 (default: any) to 1")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0).description(""));
   command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");

@@ -29,7 +29,7 @@ Result<void> Calibration::prepare(Modality modality) {
     if (!covers(i)) continue;
     const auto layer = statistics_.read(name_of(i));
     if (!layer) return std::unexpected(layer.error());
-    groups.add(*layer);
+    if (time_aware_) groups.add(*layer);
     has_ranges_[i] = !layer->lows.empty();
 
     if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i))) continue;

@@ -130,9 +130,8 @@ TEST(LayerPlan, AMistypedNameIsFoundBeforeWhatItWasToPrevent) {
 }
 
 TEST(LayerPlan, SensitiveLayersAreQuantizedUnlessSkipped) {
-  const std::vector<std::string> sensitive{
-      "lm_head.weight", "model.Embed_tokens.weight", "model.head.weight",      "pooler.dense.w",
-      "q_Norm.weight",  "transformer.ln_f.weight"};
+  const std::vector<std::string> sensitive{"lm_head.weight", "model.Embed_tokens.weight", "model.head.weight", "pooler.dense.w",
+                                           "q_Norm.weight",  "transformer.ln_f.weight"};
   for (const std::string& name : sensitive) {
     const TestModel model({{.name = "a"}, {.name = name}});
     EXPECT_EQ(model.bits_of({}), fmt::format("a 4, {} 4", name));
@@ -149,7 +148,8 @@ TEST(LayerPlan, DiffusionModelsKeepTheirEnds) {
                          {.name = "proj_out.weight"},
                          {.name = "t_embedder.mlp.0.weight"},
                          {.name = "x_embedder.proj.weight"}});
-  EXPECT_EQ(model.bits_of({}), "blocks.0.adaLN_modulation.1.weight 8, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4");
+  EXPECT_EQ(model.bits_of({}),
+            "blocks.0.adaLN_modulation.1.weight 8, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4");
   EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"*adaLN*", 2}, {"final_layer.linear", 6}}}),
             "blocks.0.adaLN_modulation.1.weight 2, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4, "
             "final_layer.linear.weight 6");

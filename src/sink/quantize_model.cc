@@ -226,8 +226,8 @@ Result<void> Quantization::choose_threads() {
   std::uint64_t largest = 1;
   for (const TensorBlock& block : work_.blocks) {
     const RowFormat& format = work_.formats[block.tensor];
-    const std::uint64_t coded =
-        work_.is_quantized(block.tensor) ? format.packed_bytes() + format.groups() * 2 * sizeof(float) : 0;
+    // With the most bits that it may still be given.
+    const std::uint64_t coded = work_.is_quantized(block.tensor) ? format.columns + format.groups() * 2 * sizeof(float) : 0;
     const std::uint64_t row = work_.source_row_bytes(block.tensor) + coded;
     const bool has_feedback = work_.calibration && work_.calibration->has_feedback(block.tensor);
     if (has_feedback) fixed = std::max(fixed, kFixed + 2 * Feedback::bytes(format.columns));
