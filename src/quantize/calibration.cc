@@ -1,5 +1,7 @@
 #include "quantize/calibration.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "base/text.h"
 
@@ -25,6 +27,8 @@ Result<void> Calibration::prepare(Modality modality) {
   has_feedback_.assign(plans_.size(), false);
   has_ranges_.assign(plans_.size(), false);
   TimeGroups groups;
+  std::size_t too_large = 0;
+  std::uint64_t limit_for_all = 0;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (!covers(i)) continue;
     const auto layer = statistics_.read(name_of(i));
@@ -33,13 +37,17 @@ Result<void> Calibration::prepare(Modality modality) {
     has_ranges_[i] = !layer->lows.empty();
 
     if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i))) continue;
-    // That of the next layer may be made while this one is still in use.
-    const std::uint64_t needed = 4 * Feedback::bytes(plans_[i].columns) >> 20;
-    has_feedback_[i] = needed < config_.max_memory_limit_mb;
+    // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
+    const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
+    has_feedback_[i] = needed <= config_.max_memory_limit_mb;
     if (has_feedback_[i]) continue;
+    ++too_large;
+    limit_for_all = std::max(limit_for_all, needed);
+  }
+  if (too_large > 0) {
     warnings_.push_back(
-        fmt::format("tensor {}: its Hessian is not used, since that takes a memory limit of {} MiB, and {} is set",
-                    quote(name_of(i)), needed + 1, config_.max_memory_limit_mb));
+        fmt::format("the Hessians of {} layers are too large for the memory limit of {} MiB, and are not used; {} would do",
+                    too_large, config_.max_memory_limit_mb, limit_for_all));
   }
   if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
   return {};
