@@ -36,7 +36,9 @@ Result<void> Calibration::prepare(Modality modality) {
     if (time_aware_) groups.add(*layer);
     has_ranges_[i] = !layer->lows.empty();
 
-    if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i))) continue;
+    // Of inputs that were never there, such as those of experts that nothing was sent to, there is nothing to learn.
+    const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
+    if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
     // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit_mb;

@@ -420,13 +420,18 @@ Result<void> Quantization::measure_skipped(const std::string& directory) {
   return {};
 }
 
-// What makes two runs the same work: threads and memory do not change a byte.
+// What makes two runs the same work: threads and memory as such do not change a byte.
 std::string Quantization::make_key() const {
   QuantizeConfig config = options_.config;
   config.num_threads = 0;
   config.max_memory_limit_mb = 0;
   std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(work_.modality), files_json(work_.model));
-  if (work_.calibration) text += files_json(work_.calibration->statistics().file()) + "\n";
+  if (work_.calibration) {
+    text += files_json(work_.calibration->statistics().file()) + "\n";
+    // Which Hessians are used depends on the memory that there is.
+    for (std::size_t i = 0; i < work_.plans.size(); ++i) text += work_.calibration->has_feedback(i) ? '1' : '0';
+    text += "\n";
+  }
   for (const TensorInfo& tensor : work_.model.tensors()) {
     text += fmt::format("{}\n{} {} {}\n", tensor.name, name(tensor.dtype), to_string(tensor.shape), tensor.begin);
   }
