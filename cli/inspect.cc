@@ -132,7 +132,10 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
   if (model.config() && model.config()->quantized) {
     const auto quantized = describe_quantized(options.path);
-    if (quantized) json["quantization"] = widths_json(*quantized);
+    if (quantized) {
+      json["quantization"] = widths_json(*quantized);
+      json["time_boundaries"] = quantized->time_boundaries ? Json(*quantized->time_boundaries) : Json();
+    }
     if (!quantized) json["warnings"].push_back(quantized.error().message);
   }
   if (options.tensors || options.stats) {

@@ -68,6 +68,7 @@ void print_json(const QuantizedView& view, const QuantizedModelInfo& model,
             {"data_bytes", all.bytes},
             {"dtypes", std::move(dtypes)},
             {"quantization", widths_json(model)},
+            {"time_boundaries", model.time_boundaries ? Json(*model.time_boundaries) : Json()},
             {"metadata", Json::object()},
             {"modality", model.modality.empty() ? "unknown" : model.modality},
             {"config", model.config.empty() ? Json() : Json::parse(model.config)},
@@ -80,6 +81,7 @@ void print_json(const QuantizedView& view, const QuantizedModelInfo& model,
                                  {"shape", tensor->shape},
                                  {"bits", tensor->bits},
                                  {"group_size", tensor->group_size},
+                                 {"equalized", tensor->equalized},
                                  {"bytes", tensor->bytes},
                                  {"file", tensor->file}});
     }
@@ -116,6 +118,12 @@ void print_widths(const QuantizedModelInfo& model) {
   for (const auto& [width, totals] : totals_by_width(model)) {
     print("{:<11}  {:>8}  {:>18}  {:>8}\n", width, grouped(totals.tensors), grouped(totals.parameters),
           human_bytes(totals.bytes));
+  }
+  const auto equalized = std::ranges::count(model.tensors, true, &QuantizedTensorInfo::equalized);
+  if (equalized > 0) print("columns of {} are scaled\n", counted(static_cast<std::uint64_t>(equalized), "tensor"));
+  if (model.time_boundaries) {
+    print("parameters for {} of timesteps{}\n", counted(model.time_boundaries->size() + 1, "group"),
+          model.time_boundaries->empty() ? "" : fmt::format(", which begin at {}", fmt::join(*model.time_boundaries, ", ")));
   }
 }
 

@@ -20,8 +20,6 @@ function(ballast_test name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ballast fmt::fmt simdjson::simdjson GTest::gtest_main GTest::gmock)
-  target_precompile_headers(${name} PRIVATE
-    <filesystem> <fstream> <functional> <map> <random> <span> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
   ballast_compile_options(${name})
   ballast_build_fast(${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

@@ -103,14 +103,16 @@ struct QuantizedTensorInfo {
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;  // of codes and parameters, or of the values
   std::string file;         // where it is, or begins
+  bool equalized = false;   // its columns were scaled before
 };
 
 struct QuantizedModelInfo {
   QuantizeFormat format = QuantizeFormat::kParquet;
   std::vector<ConvertedFile> files;  // of weights
   std::vector<QuantizedTensorInfo> tensors;
-  std::string modality;  // as far as the files tell
-  std::string config;    // of the model, as JSON; empty without one
+  std::optional<std::vector<double>> time_boundaries;  // the timesteps at which groups begin, without the first, if there are
+  std::string modality;                                // as far as the files tell
+  std::string config;                                  // of the model, as JSON; empty without one
 };
 
 // Whether a path is a directory of Parquet V2 Extended, which Model::open() does not read.

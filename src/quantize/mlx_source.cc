@@ -100,14 +100,21 @@ class MlxSource final : public QuantizedSource {
     return read_mlx_rows(model_, layers_[found->second], first, count, dtype, out);
   }
 
-  Result<std::optional<TimeAwareTable>> read_time_aware() const override {
-    const std::string path = fmt::format("{}/{}", model_.directory(), kTimeAwareFile);
-    std::error_code missing;
-    if (!std::filesystem::exists(path, missing)) return std::nullopt;
-    const auto file = Model::open(path);
+  Result<std::optional<std::vector<double>>> time_boundaries() const override {
+    const auto file = open_time_aware();
     if (!file) return std::unexpected(file.error());
+    if (!*file) return std::nullopt;
     TimeAwareTable table;
-    if (auto read = read_time_aware_file(*file, table); !read) return fail_at(escape(path), std::move(read.error()));
+    if (auto read = read_boundaries(**file, table); !read) return fail_at(escape((*file)->path()), std::move(read.error()));
+    return table.boundaries;
+  }
+
+  Result<std::optional<TimeAwareTable>> read_time_aware() const override {
+    const auto file = open_time_aware();
+    if (!file) return std::unexpected(file.error());
+    if (!*file) return std::nullopt;
+    TimeAwareTable table;
+    if (auto read = read_time_aware_file(**file, table); !read) return fail_at(escape((*file)->path()), std::move(read.error()));
     return table;
   }
 
@@ -145,10 +152,23 @@ class MlxSource final : public QuantizedSource {
                 told, found);
   }
 
-  Result<void> read_time_aware_file(const Model& file, TimeAwareTable& table) const {
+  Result<std::optional<Model>> open_time_aware() const {
+    const std::string path = fmt::format("{}/{}", model_.directory(), kTimeAwareFile);
+    std::error_code missing;
+    if (!std::filesystem::exists(path, missing)) return std::nullopt;
+    auto file = Model::open(path);
+    if (!file) return std::unexpected(file.error());
+    return std::move(*file);
+  }
+
+  static Result<void> read_boundaries(const Model& file, TimeAwareTable& table) {
     const auto boundaries = file.metadata().find("boundaries");
     if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "its metadata has no boundaries");
-    if (auto read = table.set_boundaries(boundaries->second); !read) return read;
+    return table.set_boundaries(boundaries->second);
+  }
+
+  Result<void> read_time_aware_file(const Model& file, TimeAwareTable& table) const {
+    if (auto read = read_boundaries(file, table); !read) return read;
     for (const TensorInfo& tensor : file.tensors()) {
       const std::size_t dot = tensor.name.rfind('.');
       const auto layer = std::ranges::find(layers_, tensor.name.substr(0, dot), &MlxLayer::name);

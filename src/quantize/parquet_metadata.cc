@@ -50,6 +50,14 @@ Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
   metadata.modality = text_of(*root, "modality").value_or("");
   metadata.key = text_of(*root, "key").value_or("");
   if (std::uint64_t count = 0; (*root)["tensor_count"].get(count) == simdjson::SUCCESS) metadata.tensor_count = count;
+  if (simdjson::dom::array times; (*root)["time_boundaries"].get(times) == simdjson::SUCCESS) {
+    metadata.time_boundaries.emplace();
+    for (const element& each : times) {
+      double time = 0;
+      if (each.get(time) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "time_boundaries has what is no number");
+      metadata.time_boundaries->push_back(time);
+    }
+  }
   simdjson::dom::array parts;
   if ((*root)["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list called 'parts'");
   for (const element& each : parts) {

@@ -21,6 +21,7 @@ struct ParquetMetadata {
   std::string key;  // what makes two runs the same work
   std::vector<Part> parts;
   std::optional<std::uint64_t> tensor_count;
+  std::optional<std::vector<double>> time_boundaries;
 };
 
 inline constexpr std::string_view kParquetFormat = "parquet_v2_extended";

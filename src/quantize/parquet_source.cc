@@ -92,6 +92,7 @@ class ParquetSource final : public QuantizedSource {
     const auto metadata = parse_parquet_metadata(*text);
     if (!metadata) return fail_at(escape(path), metadata.error());
     modality_ = metadata->modality;
+    boundaries_ = metadata->time_boundaries;
     const std::string config_path = directory_ + "/config.json";
     if (const auto config_text = read_text(config_path)) {
       auto config = parse_config(*config_text);
@@ -125,6 +126,8 @@ class ParquetSource final : public QuantizedSource {
 
   std::string modality() const override { return modality_; }
   std::string config() const override { return config_; }
+
+  Result<std::optional<std::vector<double>>> time_boundaries() const override { return boundaries_; }
 
   Result<std::optional<TimeAwareTable>> read_time_aware() const override {
     std::optional<TimeAwareTable> table;
@@ -355,6 +358,7 @@ class ParquetSource final : public QuantizedSource {
   std::string directory_;
   std::string modality_;
   std::string config_;
+  std::optional<std::vector<double>> boundaries_;
   std::vector<Part> parts_;
   std::vector<QuantizedTensor> tensors_;
   std::list<std::vector<float>> restore_;  // what formats of tensors refer to

@@ -16,9 +16,12 @@ Result<std::unique_ptr<QuantizedSource>> open_quantized(const std::string& path)
 Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
   const auto source = open_quantized(path);
   if (!source) return std::unexpected(source.error());
+  auto boundaries = (*source)->time_boundaries();
+  if (!boundaries) return std::unexpected(boundaries.error());
   QuantizedModelInfo info{.format = (*source)->format(),
                           .files = {},
                           .tensors = {},
+                          .time_boundaries = std::move(*boundaries),
                           .modality = (*source)->modality(),
                           .config = (*source)->config()};
   for (const std::string& file : (*source)->files()) {
@@ -33,7 +36,8 @@ Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
                             .group_size = tensor.is_quantized() ? tensor.format.group_size : 0,
                             .parameters = checked_elements(tensor.shape).value_or(0),
                             .bytes = tensor.bytes,
-                            .file = tensor.file});
+                            .file = tensor.file,
+                            .equalized = !tensor.format.restore.empty()});
   }
   return info;
 }

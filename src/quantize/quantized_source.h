@@ -49,6 +49,8 @@ class QuantizedSource {
 
   const QuantizedTensor* find(std::string_view name) const;
 
+  // The timesteps at which groups begin, without the first group; nothing if layers have no parameters for these.
+  virtual Result<std::optional<std::vector<double>>> time_boundaries() const = 0;
   // What the layers have for groups of timesteps, if anything.
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 

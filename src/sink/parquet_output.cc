@@ -261,8 +261,13 @@ class ParquetOutput final : public QuantizedOutput {
     return row;
   }
 
+  std::string boundaries_json() const {
+    if (!work_.calibration || !work_.calibration->is_time_aware()) return "null";
+    return fmt::format("[{}]", fmt::join(work_.calibration->boundaries(), ", "));
+  }
+
   std::string time_aware_json(std::uint64_t rows, const CodedBlock& coded) const {
-    std::string text = fmt::format("{{\"boundaries\": [{}], \"time_bias\": [", fmt::join(work_.calibration->boundaries(), ", "));
+    std::string text = fmt::format("{{\"boundaries\": {}, \"time_bias\": [", boundaries_json());
     for (std::size_t i = 0; i < coded.time_bias.size(); i += rows) {
       text += fmt::format("{}[{}]", i == 0 ? "" : ", ", fmt::join(coded.time_bias.subspan(i, rows), ", "));
     }
@@ -290,6 +295,7 @@ class ParquetOutput final : public QuantizedOutput {
   "config": {},
   "source": {},
   "key": "{}",
+  "time_boundaries": {},
   "tensor_count": {},
   "quantized_tensors": {},
   "parameter_count": {},
@@ -301,7 +307,7 @@ class ParquetOutput final : public QuantizedOutput {
 )",
                        kParquetFormat,
                        work_.modality == Modality::kUnknown ? "null" : fmt::format("\"{}\"", name(work_.modality)),
-                       config_json(work_.config), work_.source_json, work_.key, work_.plans.size(), quantized,
+                       config_json(work_.config), work_.source_json, work_.key, boundaries_json(), work_.plans.size(), quantized,
                        work_.model.parameter_count(), work_.model.file_size(), bytes, parts);
   }
 
