@@ -43,7 +43,7 @@ struct Row {
   std::string title;
   unsigned threads;
   std::function<void(std::size_t block)> work;
-  std::vector<double> times{};  // seconds
+  std::vector<double> times;  // seconds
 
   double median() const {
     std::vector<double> sorted = times;
@@ -62,7 +62,7 @@ ballast::Bytes make_weights() {
   for (float& value : values) value = normal(random);
   ballast::Bytes bytes(ballast::allocate_bytes(kBytes));
   const std::span first(bytes.get(), kDistinct * 2);
-  if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, first)) std::exit(1);
+  if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, first)) std::abort();
   for (std::size_t at = first.size(); at < kBytes; at += first.size()) std::memcpy(bytes.get() + at, bytes.get(), first.size());
   return bytes;
 }
@@ -76,9 +76,10 @@ struct Distribution {
 void print_quality() {
   constexpr std::size_t kSide = 1024;
   const std::vector<Distribution> distributions{
-      {"normal", [](auto& random, std::size_t) { return std::normal_distribution<double>(0, 0.02)(random); }},
-      {"Student t5", [](auto& random, std::size_t) { return 0.02 * std::student_t_distribution<double>(5)(random); }},
-      {"1 % columns x8", [](auto& random, std::size_t column) {
+      {.name = "normal", .draw = [](auto& random, std::size_t) { return std::normal_distribution<double>(0, 0.02)(random); }},
+      {.name = "Student t5",
+       .draw = [](auto& random, std::size_t) { return 0.02 * std::student_t_distribution<double>(5)(random); }},
+      {.name = "1 % columns x8", .draw = [](auto& random, std::size_t column) {
          return std::normal_distribution<double>(0, 0.02)(random) * (column % 100 == 17 ? 8 : 1);
        }}};
   fmt::print("\n{:<16}{:>6}{:>12}{:>12}{:>12}   relative RMSE, groups of 64\n", "", "bits", "rtn", "hqq", "search");
@@ -87,7 +88,7 @@ void print_quality() {
     std::vector<float> values(kSide * kSide);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(distribution.draw(random, i % kSide));
     std::vector<std::byte> weights(values.size() * 2);
-    if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, weights)) std::exit(1);
+    if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, weights)) std::abort();
     for (const unsigned bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
       const RowFormat format{.columns = kSide, .bits = bits, .group_size = 64};
       std::vector<std::byte> packed(kSide * format.packed_bytes());
@@ -95,7 +96,8 @@ void print_quality() {
       std::vector<float> offsets(scales.size());
       fmt::print("{:<16}{:>6}", distribution.name, bits);
       for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kHqq, QuantizeMethod::kSearch}) {
-        const auto sums = quantize_rows(method, format, DType::kBF16, weights, {}, {packed, scales, offsets});
+        const auto sums =
+            quantize_rows(method, format, DType::kBF16, weights, {}, {.packed = packed, .scales = scales, .offsets = offsets});
         fmt::print("{:>12.4f}", quality_of(sums).relative_rmse);
       }
       fmt::print("\n");
@@ -113,69 +115,75 @@ std::string machine() {
   return "unknown CPU";
 }
 
-}  // namespace
+// The weights, and room for what becomes of them.
+class Work {
+ public:
+  Work() { std::memset(out_.get(), 1, kBytes); }
 
-int main(int argc, char** argv) {
-  int repetitions = 9;
-  if (argc == 3 && std::string_view(argv[1]) == "--repetitions") {
-    repetitions = std::max(1, std::atoi(argv[2]));
-  } else if (argc != 1) {
-    fmt::print(stderr, "usage: quantize_bench [--repetitions N]\n");
-    return 2;
+  void copy(std::size_t block) const {
+    std::memcpy(out_.get() + block * kBlockBytes, in_.get() + block * kBlockBytes, kBlockBytes);
   }
-  const ballast::Bytes in = make_weights();
-  const ballast::Bytes out(ballast::allocate_bytes(kBytes));
-  std::memset(out.get(), 1, kBytes);
-  std::vector<float> scales(kValues / 64);
-  std::vector<float> offsets(kValues / 64);
 
-  const auto quantize = [&](QuantizeMethod method, unsigned bits) {
-    return [&, method, format = RowFormat{.columns = kColumns, .bits = bits, .group_size = 64}](std::size_t block) {
-      const std::size_t groups = kBlockRows * format.groups();
-      const std::size_t packed = kBlockRows * format.packed_bytes();
-      const auto sums = quantize_rows(method, format, DType::kBF16, {in.get() + block * kBlockBytes, kBlockBytes}, {},
-                                      {.packed = {out.get() + block * packed, packed},
-                                       .scales = std::span(scales).subspan(block * groups, groups),
-                                       .offsets = std::span(offsets).subspan(block * groups, groups)});
-      if (!(sums.error > 0)) std::exit(1);
-    };
-  };
-  const auto copy = [&](std::size_t block) {
-    std::memcpy(out.get() + block * kBlockBytes, in.get() + block * kBlockBytes, kBlockBytes);
-  };
+  void quantize(QuantizeMethod method, unsigned bits, std::size_t block) {
+    const RowFormat format{.columns = kColumns, .bits = bits, .group_size = 64};
+    const std::size_t groups = kBlockRows * format.groups();
+    const std::size_t packed = kBlockRows * format.packed_bytes();
+    const auto sums = quantize_rows(method, format, DType::kBF16, {in_.get() + block * kBlockBytes, kBlockBytes}, {},
+                                    {.packed = {out_.get() + block * packed, packed},
+                                     .scales = std::span(scales_).subspan(block * groups, groups),
+                                     .offsets = std::span(offsets_).subspan(block * groups, groups)});
+    if (!(sums.error > 0)) std::abort();
+  }
+
   // Without measuring the error, which the library always does.
-  const auto round_alone = [&](std::size_t block) {
+  void round_alone(std::size_t block) {
     constexpr std::size_t kChunk = 2048;
     const RowFormat format{.columns = kColumns, .bits = 4, .group_size = 64};
-    alignas(64) std::array<float, kChunk> values;
-    alignas(64) std::array<std::uint8_t, kChunk> codes;
+    alignas(64) std::array<float, kChunk> values{};
+    alignas(64) std::array<std::uint8_t, kChunk> codes{};
     for (std::size_t at = block * kBlockBytes / 2; at < (block + 1) * kBlockBytes / 2; at += kChunk) {
-      ballast::to_f32(DType::kBF16, in.get() + at * 2, kChunk, reinterpret_cast<std::byte*>(values.data()),
+      ballast::to_f32(DType::kBF16, in_.get() + at * 2, kChunk, std::as_writable_bytes(std::span(values)).data(),
                       ballast::Stores::kOrdinary);
       ballast::rtn_groups({.format = format,
                            .groups = kChunk / 64,
                            .values = values.data(),
                            .importance = nullptr,
                            .codes = codes.data(),
-                           .scales = scales.data() + at / 64,
-                           .offsets = offsets.data() + at / 64,
-                           .next = {in.get() + (at + kChunk) * 2, std::min(kChunk, kValues - at - kChunk) * 2}});
-      ballast::pack_codes(4, codes, out.get() + at / 2);
+                           .scales = scales_.data() + at / 64,
+                           .offsets = offsets_.data() + at / 64,
+                           .next = {in_.get() + (at + kChunk) * 2, std::min(kChunk, kValues - at - kChunk) * 2}});
+      ballast::pack_codes(4, codes, out_.get() + at / 2);
     }
-  };
+  }
+
+ private:
+  ballast::Bytes in_ = make_weights();
+  ballast::Bytes out_{ballast::allocate_bytes(kBytes)};
+  std::vector<float> scales_ = std::vector<float>(kValues / 64);
+  std::vector<float> offsets_ = std::vector<float>(kValues / 64);
+};
+
+std::vector<Row> make_rows(Work& work) {
   std::vector<Row> rows;
   for (const unsigned threads : {1U, std::thread::hardware_concurrency()}) {
-    rows.push_back({"memcpy", threads, copy});
-    rows.push_back({"rtn alone, 4 bits", threads, round_alone});
-    for (const unsigned bits : {4U, 2U, 8U, 3U}) {
-      rows.push_back({fmt::format("rtn, {} bits", bits), threads, quantize(QuantizeMethod::kRtn, bits)});
-    }
-    for (const unsigned bits : {4U, 2U, 8U}) {
-      rows.push_back({fmt::format("search, {} bits", bits), threads, quantize(QuantizeMethod::kSearch, bits)});
-    }
-    rows.push_back({"hqq, 4 bits", threads, quantize(QuantizeMethod::kHqq, 4)});
+    const auto add = [&](std::string title, std::function<void(std::size_t)> row) {
+      rows.push_back({.title = std::move(title), .threads = threads, .work = std::move(row), .times = {}});
+    };
+    const auto add_method = [&](QuantizeMethod method, unsigned bits) {
+      add(fmt::format("{}, {} bits", name(method), bits),
+          [&work, method, bits](std::size_t block) { work.quantize(method, bits, block); });
+    };
+    add("memcpy", [&work](std::size_t block) { work.copy(block); });
+    add("rtn alone, 4 bits", [&work](std::size_t block) { work.round_alone(block); });
+    for (const unsigned bits : {4U, 2U, 8U, 3U}) add_method(QuantizeMethod::kRtn, bits);
+    for (const unsigned bits : {4U, 2U, 8U}) add_method(QuantizeMethod::kSearch, bits);
+    add_method(QuantizeMethod::kHqq, 4);
   }
-  for (int i = 0; i <= repetitions; ++i) {
+  return rows;
+}
+
+void time_rows(std::vector<Row>& rows, int repetitions) {
+  for (int i = 0; i <= repetitions; ++i) {  // the first is for warming up
     for (Row& row : rows) {
       const bool slow = !row.title.starts_with("rtn") && row.title != "memcpy";
       const std::size_t blocks = kBytes / kBlockBytes / (slow ? 8 : 1);
@@ -187,8 +195,9 @@ int main(int argc, char** argv) {
       if (i > 0) row.times.push_back((seconds() - before) * (slow ? 8 : 1));
     }
   }
-  fmt::print("{}; median of {}, taken in turns; {} MiB of BF16 in rows of {}, groups of 64\n\n", machine(), repetitions,
-             kBytes >> 20, kColumns);
+}
+
+void print_rows(const std::vector<Row>& rows) {
   fmt::print("{:<20}{:>9}{:>20}{:>16}{:>12}\n", "", "threads", "ns/weight/thread", "GB/s read", "of memcpy");
   const auto copied = [&](const Row& row) {
     return std::ranges::find_if(rows, [&](const Row& r) { return r.title == "memcpy" && r.threads == row.threads; })->median();
@@ -198,5 +207,23 @@ int main(int argc, char** argv) {
                row.median() * 1e9 * row.threads / static_cast<double>(kValues), static_cast<double>(kBytes) / row.median() / 1e9,
                copied(row) / row.median());
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int repetitions = 9;
+  if (argc == 3 && std::string_view(argv[1]) == "--repetitions") {
+    repetitions = std::max(1, std::atoi(argv[2]));
+  } else if (argc != 1) {
+    fmt::print(stderr, "usage: quantize_bench [--repetitions N]\n");
+    return 2;
+  }
+  Work work;
+  std::vector<Row> rows = make_rows(work);
+  time_rows(rows, repetitions);
+  fmt::print("{}; median of {}, taken in turns; {} MiB of BF16 in rows of {}, groups of 64\n\n", machine(), repetitions,
+             kBytes >> 20, kColumns);
+  print_rows(rows);
   print_quality();
 }

@@ -81,7 +81,11 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
   if (report.layers.empty()) return;
   std::vector<const LayerReport*> layers;
   for (const LayerReport& layer : report.layers) layers.push_back(&layer);
-  std::ranges::stable_sort(layers, std::greater(), [](const LayerReport* layer) { return layer->quality.relative_rmse; });
+  std::ranges::sort(layers, [](const LayerReport* a, const LayerReport* b) {
+    const double left = a->quality.relative_rmse;
+    const double right = b->quality.relative_rmse;
+    return left != right ? left > right : a->name < b->name;
+  });
   const std::size_t shown = all ? layers.size() : std::min(layers.size(), kFew);
   std::size_t widest = 12;
   for (std::size_t i = 0; i < shown; ++i) widest = std::max(widest, width(label_text(layers[i]->name)));

@@ -12,7 +12,7 @@ struct Quality {
   double max_error = 0;
   // sqrt(sum of c·e² / sum of c·w²) with c = E[x²] of each input channel: how far the layer's outputs are off, as far as
   // statistics of its inputs tell.
-  std::optional<double> output_error{};
+  std::optional<double> output_error;
 };
 
 }  // namespace ballast

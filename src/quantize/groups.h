@@ -21,7 +21,7 @@ struct GroupRun {
   std::uint8_t* codes;
   float* scales;  // these two come out rounded to what is stored
   float* offsets;
-  std::span<const std::byte> next{};  // what is read after these, to be on its way from memory meanwhile
+  std::span<const std::byte> next;  // what is read after these, to be on its way from memory meanwhile
 };
 
 // The schemes, each with the best instruction set that the machine has.

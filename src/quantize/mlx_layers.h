@@ -22,7 +22,7 @@ struct MlxLayer {
   TensorQuantization quantization;   // as the config says
   std::vector<std::uint64_t> shape;  // that it had before
   DType dtype;                       // that it had before: the scales', and BF16 where these are no floats
-  std::vector<float> restore{};      // what its columns are multiplied by, or nothing
+  std::vector<float> restore;        // what its columns are multiplied by, or nothing
 
   std::uint64_t columns() const { return shape.back(); }
   std::uint64_t rows() const { return scales->elements() / scales->shape.back(); }

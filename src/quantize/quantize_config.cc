@@ -15,11 +15,11 @@ namespace {
 
 // What sets the profiles apart.
 struct ProfileValues {
-  unsigned bit_width;
-  unsigned num_time_groups;
-  unsigned group_size;
-  double min_accuracy;
-  unsigned calibration_samples;
+  unsigned bit_width = 0;
+  unsigned num_time_groups = 0;
+  unsigned group_size = 0;
+  double min_accuracy = 0;
+  unsigned calibration_samples = 0;
   std::optional<bool> enable_spatial;
 };
 

@@ -26,7 +26,7 @@ struct RowFormat {
   DType parameters = DType::kBF16;  // what scales and offsets are rounded to: F32, F16 or BF16
   // Powers of two, one for every column, or none: columns are divided by them before they are coded, and multiplied when read,
   // both of which is exact.
-  std::span<const float> restore{};
+  std::span<const float> restore;
 
   std::uint64_t groups() const { return (columns + group_size - 1) / group_size; }
   // Every row is a stream of codes, the lowest bits first, that begins at a byte.

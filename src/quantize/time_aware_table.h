@@ -14,9 +14,9 @@ namespace ballast {
 struct TimeAwareTable {
   struct Layer {
     std::uint64_t rows = 0;
-    std::vector<float> bias;         // [groups, rows]
-    std::vector<float> act_scale{};  // one for each group, or none
-    std::vector<float> act_zero{};
+    std::vector<float> bias;       // [groups, rows]
+    std::vector<float> act_scale;  // one for each group, or none
+    std::vector<float> act_zero;
   };
   std::vector<double> boundaries;  // where groups begin, without the first
   std::map<std::string, Layer, std::less<>> layers;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "quantize/bit_budget.h"
 #include "quantize/equalization.h"
+#include "sink/parquet_block.h"
 
 namespace ballast {
 namespace {
@@ -33,45 +35,63 @@ std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
   return all;
 }
 
-// What files take besides values and codes: in SafeTensors the entries of a header, in Parquet the pages of a block.
-std::uint64_t overhead(const QuantizeWork& work) {
-  constexpr std::uint64_t kFile = 64 << 10;
-  constexpr std::uint64_t kEntry = 3 * 192;
-  constexpr std::uint64_t kBlock = 3072;
-  std::uint64_t bytes = kFile;
-  if (work.config.format == QuantizeFormat::kMlx) {
-    for (const TensorInfo& tensor : work.model.tensors()) bytes += kEntry + 3 * tensor.name.size();
-  } else {
-    bytes += work.blocks.size() * kBlock;
+// How many bytes a choice of bits makes, in one format or the other.
+class Sizes {
+ public:
+  static Result<Sizes> make(const QuantizeWork& work) {
+    Sizes sizes(work);
+    if (work.config.format == QuantizeFormat::kMlx) return sizes;
+    auto parquet = ParquetSizes::make();
+    if (!parquet) return std::unexpected(parquet.error());
+    sizes.parquet_ = std::move(*parquet);
+    return sizes;
   }
-  return bytes;
-}
 
-// What the parameters for groups of timesteps take: floats in SafeTensors, and about as much as text that is compressed.
-std::uint64_t time_bytes(const QuantizeWork& work, std::size_t tensor) {
-  return work.time_groups(tensor) * (work.plans[tensor].rows + 2) * (work.config.format == QuantizeFormat::kMlx ? 4 : 8);
-}
-
-// Bytes that no choice of bits changes.
-std::uint64_t fixed_bytes(const QuantizeWork& work) {
-  std::uint64_t bytes = overhead(work);
-  for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    bytes += work.is_quantized(i) ? time_bytes(work, i) : work.model.tensors()[i].bytes();
+  // Of a layer, whose scales and zero points Parquet compresses as it does those of the sample.
+  Result<std::uint64_t> layer(std::size_t tensor, CodedBuffers& sample) const {
+    constexpr double kSlack = 1.005;  // other rows may be a little harder to compress
+    const RowFormat& format = work_.formats[tensor];
+    const std::uint64_t rows = work_.plans[tensor].rows;
+    if (!parquet_) return rows * format.stored_bytes();
+    const auto parameters = parquet_->parameters(sample.filled());
+    if (!parameters) return std::unexpected(parameters.error());
+    return rows * format.packed_bytes() +
+           static_cast<std::uint64_t>(*parameters * kSlack * static_cast<double>(rows * format.groups()));
   }
-  return bytes;
-}
 
-Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor) {
+  // Of all that no choice of bits changes. Headers are as for the bits that layers have now.
+  Result<std::uint64_t> fixed() const {
+    auto bytes = parquet_ ? parquet_->frame(work_) : mlx_frame_bytes(work_);
+    for (std::size_t i = 0; bytes && i < work_.plans.size(); ++i) {
+      *bytes += work_.is_quantized(i) ? time_bytes(i) : work_.model.tensors()[i].bytes();
+    }
+    return bytes;
+  }
+
+ private:
+  explicit Sizes(const QuantizeWork& work) : work_(work) {}
+
+  // The parameters for groups of timesteps: floats in SafeTensors, and about twice as much as text that is compressed.
+  std::uint64_t time_bytes(std::size_t tensor) const {
+    return work_.time_groups(tensor) * (work_.plans[tensor].rows + 2) * (parquet_ ? 8 : 4);
+  }
+
+  const QuantizeWork& work_;
+  std::optional<ParquetSizes> parquet_;
+};
+
+Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& coder, const Sizes& sizes, std::size_t tensor) {
   std::vector<BitChoice> choices;
+  CodedBuffers buffers;
   const LayerPlan& plan = work.plans[tensor];
   for (const unsigned bits : bits_to_try(plan)) {
     set_bits(work, tensor, bits);
-    const auto quality = coder.sample(tensor, kLongSampleRows);
+    const auto quality = coder.sample(tensor, kLongSampleRows, buffers);
     if (!quality) return std::unexpected(quality.error());
+    const auto bytes = sizes.layer(tensor, buffers);
+    if (!bytes) return std::unexpected(bytes.error());
     const double error = quality->output_error.value_or(quality->relative_rmse);
-    choices.push_back({.bits = bits,
-                       .bytes = plan.rows * work.formats[tensor].stored_bytes(),
-                       .error = error * static_cast<double>(plan.rows * plan.columns)});
+    choices.push_back({.bits = bits, .bytes = *bytes, .error = error * static_cast<double>(plan.rows * plan.columns)});
   }
   return choices;
 }
@@ -106,27 +126,30 @@ Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned th
 
 Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder) {
   constexpr double kMegabyte = 1e6;
+  const auto sizes = Sizes::make(work);
+  if (!sizes) return std::unexpected(sizes.error());
   std::vector<std::size_t> tensors;
   std::vector<std::vector<BitChoice>> layers;
   for (std::size_t i = 0; i < work.plans.size(); ++i) {
     if (!work.is_quantized(i)) continue;
-    auto choices = try_bits(work, coder, i);
+    auto choices = try_bits(work, coder, *sizes, i);
     if (!choices) return std::unexpected(choices.error());
     release(work, i);
     tensors.push_back(i);
     layers.push_back(std::move(*choices));
   }
   const double target = *work.config.target_model_size_mb * kMegabyte;
-  const std::uint64_t fixed = fixed_bytes(work);
-  const std::uint64_t least = std::accumulate(layers.begin(), layers.end(), fixed,
+  const auto fixed = sizes->fixed();
+  if (!fixed) return std::unexpected(fixed.error());
+  const std::uint64_t least = std::accumulate(layers.begin(), layers.end(), *fixed,
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
   if (target < static_cast<double>(least)) {
     return fail(Errc::kInvalidArgument,
                 "target_model_size_mb is {}, the smallest that is possible is {:.2f}: {} of it are not to be quantized",
                 *work.config.target_model_size_mb, static_cast<double>(least) / kMegabyte + 0.005,
-                fmt::format("{:.2f}", static_cast<double>(fixed) / kMegabyte));
+                fmt::format("{:.2f}", static_cast<double>(*fixed) / kMegabyte));
   }
-  const auto budget = static_cast<std::uint64_t>(std::min(target, 1e18)) - fixed;
+  const auto budget = static_cast<std::uint64_t>(std::min(target, 1e18)) - *fixed;
   const std::vector<std::size_t> chosen = allot_bits(layers, budget);
   for (std::size_t i = 0; i < chosen.size(); ++i) set_bits(work, tensors[i], layers[i][chosen[i]].bits);
   return {};

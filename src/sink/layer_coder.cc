@@ -93,9 +93,8 @@ Result<std::uint64_t> LayerCoder::read_sample(std::size_t tensor, std::uint64_t 
   return count;
 }
 
-Result<Quality> LayerCoder::sample(std::size_t tensor, std::uint64_t rows) const {
+Result<Quality> LayerCoder::sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const {
   if (progress_ && !progress_(0, 0, work_.model.tensors()[tensor].name)) return fail(Errc::kCancelled, "cancelled");
-  CodedBuffers buffers;
   const auto count = read_sample(tensor, rows, buffers.in);
   if (!count) return std::unexpected(count.error());
   const auto sums = code_rows(tensor, *count, buffers);

@@ -34,7 +34,11 @@ class LayerCoder {
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor) const;
 
   // Of at most `rows` rows from all over the tensor, as a first guess. A cosine of -1 if something is wrong with them.
-  Result<Quality> sample(std::size_t tensor, std::uint64_t rows) const;
+  Result<Quality> sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
+  Result<Quality> sample(std::size_t tensor, std::uint64_t rows) const {
+    CodedBuffers buffers;
+    return sample(tensor, rows, buffers);
+  }
   Result<Quality> measure(std::size_t tensor, unsigned threads) const;
   // The largest magnitude in each column, of the same rows as a sample.
   Result<std::vector<float>> largest(std::size_t tensor, std::uint64_t rows) const;

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "convert/kernels.h"
+#include "format/safetensors/layout.h"
 #include "model/locate.h"
 #include "quantize/side_files.h"
 #include "sink/companions.h"
@@ -21,6 +22,7 @@
 namespace ballast {
 namespace {
 
+constexpr std::uint64_t kMostPerShard = 5'000'000'000;
 constexpr std::string_view kKeyMember = "ballast_key";
 
 // The module that a weight belongs to, which is what MLX calls it by.
@@ -113,7 +115,7 @@ class MlxOutput final : public QuantizedOutput {
     const std::vector<SideFile> sides = declare_sides(specs.size());
     auto sink = create_file_sink(
         directory, specs,
-        {.format = Format::kSafetensors, .max_shard_bytes = 5'000'000'000, .metadata = {{"format", "mlx"}}, .sync = sync},
+        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = {{"format", "mlx"}}, .sync = sync},
         {.companions = *companions,
          .resume_key = keep ? work_.resume_key : "",
          .side_files = sides,
@@ -122,6 +124,20 @@ class MlxOutput final : public QuantizedOutput {
     if (!sink) return std::unexpected(sink.error());
     sink_ = std::move(*sink);
     return {};
+  }
+
+  Result<std::uint64_t> header_bytes() {
+    constexpr std::uint64_t kShardBytes = 1024;  // for what each header has besides, and to align it
+    const std::vector<TensorSpec> specs = declare();
+    const auto header = safetensors::make_layout(specs, {{"format", "mlx"}});
+    if (!header) return std::unexpected(header.error());
+    std::uint64_t bytes = header->header.size() + kShardBytes * (1 + header->file_size / kMostPerShard);
+    for (const SideFile& side : declare_sides(specs.size())) {
+      const auto layout = safetensors::make_layout(side.tensors, side.metadata);
+      if (!layout) return std::unexpected(layout.error());
+      bytes += layout->header.size();
+    }
+    return bytes;
   }
 
   bool has(std::size_t block) override {
@@ -297,6 +313,8 @@ Result<std::unique_ptr<QuantizedOutput>> create_mlx_output(const std::string& di
   if (auto opened = output->open(directory, sync, keep); !opened) return std::unexpected(opened.error());
   return output;
 }
+
+Result<std::uint64_t> mlx_frame_bytes(const QuantizeWork& work) { return MlxOutput(work).header_bytes(); }
 
 std::string finished_mlx_key(const std::string& directory) {
   const auto text = read_text(directory + "/model.safetensors.index.json");

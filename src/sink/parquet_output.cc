@@ -13,6 +13,7 @@
 #include "quantize/config_fields.h"
 #include "quantize/parquet_metadata.h"
 #include "sink/journal.h"
+#include "sink/parquet_block.h"
 #include "sink/quantized_output.h"
 #include "source/sha256.h"
 
@@ -125,7 +126,7 @@ class ParquetOutput final : public QuantizedOutput {
   bool has(std::size_t block) override { return part_of(block).done; }
 
   Result<void> write(std::size_t block, const CodedBlock& coded) override {
-    parquet::Block row = describe(work_.blocks[block]);
+    parquet::Block row = describe_block(work_, work_.blocks[block]);
     const std::vector<float>& restore = work_.restore[work_.blocks[block].tensor];
     if (!restore.empty()) row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(restore, ", "));
     if (!coded.time_bias.empty()) row.time_aware_quant_json = time_aware_json(work_.blocks[block].rows, coded);
@@ -133,7 +134,7 @@ class ParquetOutput final : public QuantizedOutput {
   }
 
   Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) override {
-    return append(block, describe(work_.blocks[block]), bytes, {}, {});
+    return append(block, describe_block(work_, work_.blocks[block]), bytes, {}, {});
   }
 
   void stop() override {
@@ -233,32 +234,6 @@ class ParquetOutput final : public QuantizedOutput {
       if (auto finished = finish(part); !finished) return finished;
     }
     return go_to(block + 1);
-  }
-
-  parquet::Block describe(const TensorBlock& block) const {
-    const TensorInfo& tensor = work_.model.tensors()[block.tensor];
-    const RowFormat& format = work_.formats[block.tensor];
-    const bool quantized = work_.is_quantized(block.tensor);
-    parquet::Block row{
-        .layer_name = std::string(tensor.name),
-        .dtype = std::string(name(tensor.dtype)),
-        .quant_type = quantized ? fmt::format("int{}", format.bits) : "none",
-        .shape = {tensor.shape.begin(), tensor.shape.end()},
-        .block = block.number,
-        .block_count = block.count,
-        .row_offset = block.first_row,
-        .row_count = block.rows,
-        .num_params = quantized ? block.rows * format.columns : block.rows * format.columns * 8 / bits(tensor.dtype),
-        .bit_width = static_cast<std::uint8_t>(quantized ? format.bits : bits(tensor.dtype))};
-    // Rows that end within a byte, or have none, are not counted by their bytes.
-    if (!quantized && block.count == 1) row.row_count = tensor.shape.empty() ? 1 : tensor.shape.front();
-    if (quantized) {
-      row.quant_axis = 1;
-      row.group_size = format.group_size;
-    }
-    row.is_diffusion_model = work_.is_diffusion;
-    if (work_.modality != Modality::kUnknown) row.modality = std::string(name(work_.modality));
-    return row;
   }
 
   std::string boundaries_json() const {

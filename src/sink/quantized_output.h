@@ -97,6 +97,9 @@ Result<std::unique_ptr<QuantizedOutput>> create_mlx_output(const std::string& di
 Result<std::unique_ptr<QuantizedOutput>> create_parquet_output(const std::string& directory, const QuantizeWork& work, bool sync,
                                                                bool keep);
 
+// What the headers of MLX's format take, with the bits that layers have.
+Result<std::uint64_t> mlx_frame_bytes(const QuantizeWork& work);
+
 // The key of the work that made what is in a directory; empty when nothing whole is there.
 std::string finished_mlx_key(const std::string& directory);
 std::string finished_parquet_key(const std::string& directory);
