@@ -40,9 +40,9 @@ def test_example_prints_what_the_document_shows(build_dir, tmp_path):
 
 
 def test_readme_tells_the_same():
-    measured_first = measured(blocks(DOC, "console")[0])
+    figures = measured(blocks(DOC, "console")[0])
     told = re.search(r"by GPTQ to (\d+) % and (\d+) %", (REPO / "README.md").read_text()).groups()
-    shares = [100 * gptq / search for gptq, search in zip(measured_first["gptq"], measured_first["search"], strict=True)]
+    shares = [100 * gptq / search for gptq, search in zip(figures["gptq"], figures["search"], strict=True)]
     assert [f"{share:.0f}" for share in shares] == list(told)
 
 
