@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from conftest import one_error_line
 from safetensors.numpy import save_file
+from sessions import blocks, replay
 
-DOC = (Path(__file__).resolve().parents[2] / "docs/quantization.md").read_text()
+REPO = Path(__file__).resolve().parents[2]
+DOC = (REPO / "docs/quantization.md").read_text()
 PROFILES = ("local", "edge", "cloud")
 
 
@@ -59,7 +61,7 @@ class TestSettings:
             assert variable in message or setting in message
 
     def test_sample_is_accepted_and_means_what_it_says(self, run, tiny, tmp_path):
-        (sample,) = re.findall(r"^```yaml\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
+        (sample,) = blocks(DOC, "yaml")
         (tmp_path / "settings.yaml").write_text(sample)
         done = quantize(run, tiny, tmp_path / "out", "--config", tmp_path / "settings.yaml")
         assert (done["format"], done["bit_width"], done["group_size"]) == ("mlx", 4, 64)
@@ -67,6 +69,25 @@ class TestSettings:
         assert "model.embed_tokens" not in bits
         assert "model.layers.0.self_attn.k_proj" not in bits and bits["model.layers.1.self_attn.k_proj"] == 4
         assert bits["model.layers.0.mlp.down_proj"] == 8 and bits["model.layers.0.self_attn.v_proj"] == 6
+
+
+def test_diffusion_models_keep_what_the_table_says(run, tmp_path):
+    told = {"blocks.0.mlp.weight": "4 bits", "blocks.0.proj_out.weight": "4 bits"}
+    for _, inside, begin, outcome in rows_of_table("layers"):
+        told |= {f"a{part.upper()}.weight": outcome for part in re.findall(r"`([^`]+)`", inside)}
+        told |= {f"{part}weight": outcome for part in re.findall(r"`([^`]+)`", begin)}
+    assert len(told) == 27
+    save_file({name: np.eye(64, dtype=np.float32) for name in told}, tmp_path / "m.safetensors")
+    done = quantize(run, tmp_path / "m.safetensors", tmp_path / "out")
+    bits = {layer["name"]: f"{layer['bits']} bits" for layer in done["layers"]}
+    assert {name: bits.get(name, "kept") for name in told} == told
+
+
+def test_a_size_gives_the_bits_that_the_document_shows(build_dir, tmp_path):
+    (tmp_path / "tools").symlink_to(REPO / "tools")
+    (session,) = blocks(DOC, "console")
+    for step in replay(session, tmp_path, build_dir):
+        assert step.printed == step.expected, step.command
 
 
 @pytest.fixture(scope="module")

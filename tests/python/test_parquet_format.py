@@ -202,11 +202,13 @@ class TestOurFiles:
         scales, zeros = bf16(rng.normal(size=(rows, 3))), bf16(rng.uniform(0, 2**bits, (rows, 3)))
         stream = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little").reshape(rows, -1)
         packed = np.packbits(stream, axis=1, bitorder="little")
+        restore = 2.0 ** rng.integers(-3, 3, columns).astype(np.float32)
         blocks = [
             make_row(
                 "conv", packed[a:b].tobytes(), scales[a:b].ravel(), zeros[a:b].ravel(), quant_type=f"int{bits}",
                 shape=[rows, 9, 5], block=i, block_count=2, row_offset=a, row_count=b - a, bit_width=bits,
                 num_params=(b - a) * columns, quant_axis=1, group_size=group,
+                spatial_quant_json=json.dumps({"equalization_scales": restore.tolist()}),
             )
             for i, (a, b) in enumerate([(0, 4), (4, 7)])
         ]  # fmt: skip
@@ -218,7 +220,7 @@ class TestOurFiles:
         names = {"folder": tmp_path}
         exec(code, names)  # noqa: S102
         each = [np.repeat(values, group, axis=1)[:, :columns] for values in (scales, zeros)]
-        wanted = (codes.astype(np.float32) - each[1]) * each[0]
+        wanted = (codes.astype(np.float32) - each[1]) * each[0] * restore
         assert names["tensors"]["conv"].dtype == np.float32
         assert np.array_equal(names["tensors"]["conv"], wanted.reshape(rows, 9, 5))
         assert np.array_equal(names["tensors"]["norm"].view(np.float32).reshape(2, 3), plain)

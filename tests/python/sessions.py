@@ -1,0 +1,31 @@
+"""Samples in documents, and console sessions run as printed."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    command: str
+    printed: str
+    expected: str  # as the document has it
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", document, re.MULTILINE | re.DOTALL)
+
+
+def replay(session: str, folder: Path, build_dir: Path) -> Iterator[Step]:
+    """Runs the commands of a session in a folder, one after the other."""
+    programs = (build_dir.resolve(), Path(sys.executable).parent)
+    environment = os.environ | {"PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]])}
+    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
+        result = subprocess.run(
+            command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        printed = re.sub(r"  \(\d+\.\d s\)$", "", result.stdout, flags=re.MULTILINE)  # what took more than a second says so
+        yield Step(command, printed, expected)
