@@ -165,7 +165,8 @@ Exit run_quantize(const Options& options) {
     print_layers(*done, config->min_accuracy, options.all_layers);
   }
   if (!done->passed) {
-    warn(fmt::format("some layers are below the minimum cosine of {} even with 8 bits", config->min_accuracy));
+    warn(fmt::format("some layers are below the minimum cosine of {}{}", config->min_accuracy,
+                     config->target_model_size_mb ? ": the size leaves them no more bits" : " even with 8 bits"));
     if (options.validate) return kFoundFalse;
   }
   return kDone;
@@ -195,7 +196,8 @@ void add_quantize(CLI::App& app, Run& run) {
             "edge (2 bits), local (4 bits, default) or cloud (8 bits)");
   command->add_option("--config", options->config, "Settings from a YAML file; see docs/quantization.md")->type_name("FILE");
   command->add_option("--calibration", options->calibration, "Statistics of activations, for less error; see docs/calibration.md")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(CLI::Validator([](const std::string& path) { return path.empty() ? "names no file" : ""; }, ""));
   add_field(*command, *options, "--target-size-mb", "target_model_size_mb", "MB",
             "Give each layer the bits that make the most of this size, in 10^6 bytes");
   add_field(*command, *options, "--modality", "modality", "NAME", "text, code, image or audio (default: as the model says)");

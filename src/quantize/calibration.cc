@@ -1,6 +1,7 @@
 #include "quantize/calibration.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -28,6 +29,7 @@ Result<void> Calibration::prepare(Modality modality) {
   has_ranges_.assign(plans_.size(), false);
   TimeGroups groups;
   std::size_t too_large = 0;
+  std::size_t few_inputs = 0;
   std::uint64_t limit_for_all = 0;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (!covers(i)) continue;
@@ -42,14 +44,26 @@ Result<void> Calibration::prepare(Modality modality) {
     // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit_mb;
+    const double count = std::accumulate(layer->counts.begin(), layer->counts.end(), 0.0);
+    // Without counts there is 1 for each timestep.
+    if (has_feedback_[i] && count > static_cast<double>(layer->timesteps()))
+      few_inputs += count < 4 * static_cast<double>(layer->columns) ? 1 : 0;
     if (has_feedback_[i]) continue;
     ++too_large;
     limit_for_all = std::max(limit_for_all, needed);
   }
+  if (few_inputs > 0) {
+    warnings_.push_back(fmt::format(
+        "Hessians of {} layers are of fewer inputs than 4 for each column: without them the error may be less", few_inputs));
+  }
+  if (config_.method == QuantizeMethod::kRtn) warnings_.emplace_back("method rtn does not look at statistics");
+  if (config_.enable_time_aware.value_or(false) && !has_times) {
+    warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
+  }
   if (too_large > 0) {
     warnings_.push_back(
-        fmt::format("the Hessians of {} layers are too large for the memory limit of {} MiB, and are not used; {} would do",
-                    too_large, config_.max_memory_limit_mb, limit_for_all));
+        fmt::format("Hessians are not used, since {} of them {} too large for the memory limit of {} MiB; {} would do", too_large,
+                    too_large == 1 ? "is" : "are", config_.max_memory_limit_mb, limit_for_all));
   }
   if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
   return {};

@@ -10,7 +10,9 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/json.h"
 #include "base/text.h"
+#include "model/locate.h"
 #include "quantize/equalization.h"
 #include "quantize/mlx_dequantize.h"
 #include "quantize/side_files.h"
@@ -131,9 +133,20 @@ Result<void> read_equalization(const std::string& directory, std::vector<MlxLaye
   constexpr std::string_view kSuffix = ".equalization_scales";
   const std::string path = fmt::format("{}/{}", directory, kEqualizationFile);
   std::error_code missing;
-  if (directory.empty() || !std::filesystem::exists(path, missing)) return {};
+  if (directory.empty()) return {};
+  if (!std::filesystem::exists(path, missing)) {
+    const auto config = read_text(directory + "/config.json");
+    simdjson::dom::parser parser;
+    const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());
+    if (!root || (*root)[kEqualizationMember].error() != simdjson::SUCCESS) return {};
+    return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", escape(path));
+  }
   const auto file = Model::open(path);
   if (!file) return std::unexpected(file.error());
+  const auto format = file->metadata().find("format");
+  if (format == file->metadata().end() || format->second != kEqualizationFormat) {
+    return fail(Errc::kUnsupported, "{}: its format is not {}", escape(path), kEqualizationFormat);
+  }
   for (const TensorInfo& tensor : file->tensors()) {
     const auto base = without(tensor.name, kSuffix);
     const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);

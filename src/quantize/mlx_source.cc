@@ -162,6 +162,10 @@ class MlxSource final : public QuantizedSource {
   }
 
   static Result<void> read_boundaries(const Model& file, TimeAwareTable& table) {
+    const auto format = file.metadata().find("format");
+    if (format == file.metadata().end() || format->second != kTimeAwareFormat) {
+      return fail(Errc::kUnsupported, "its format is not {}", kTimeAwareFormat);
+    }
     const auto boundaries = file.metadata().find("boundaries");
     if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "its metadata has no boundaries");
     return table.set_boundaries(boundaries->second);
@@ -175,9 +179,16 @@ class MlxSource final : public QuantizedSource {
       if (dot == std::string_view::npos || layer == layers_.end() || tensor.dtype != DType::kF32) {
         return fail(Errc::kCorrupt, "tensor {}: is {} of no layer", quote(tensor.name), name(tensor.dtype));
       }
+      const std::string_view kind = tensor.name.substr(dot + 1);
+      const std::vector<std::uint64_t> shape = kind == "time_bias" ? std::vector{std::uint64_t{table.groups()}, layer->rows()}
+                                                                   : std::vector{std::uint64_t{table.groups()}};
+      if (!std::ranges::equal(tensor.shape, shape)) {
+        return fail(Errc::kCorrupt, "tensor {}: has shape {}, expected {}", quote(tensor.name), to_string(tensor.shape),
+                    to_string(shape));
+      }
       std::vector<float> values(tensor.elements());
       if (auto read = file.read_into(tensor.name, 0, std::as_writable_bytes(std::span(values))); !read) return read;
-      auto added = table.add(layer->packed->name, layer->rows(), tensor.name.substr(dot + 1), std::move(values));
+      auto added = table.add(layer->packed->name, layer->rows(), kind, std::move(values));
       if (!added) return fail_at(fmt::format("tensor {}", quote(tensor.name)), std::move(added.error()));
     }
     return {};

@@ -8,5 +8,8 @@ namespace ballast {
 inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
 inline constexpr std::string_view kTimeAwareFormat = "timeaware.v1";
 inline constexpr std::string_view kEqualizationFile = "equalization.safetensors";
+inline constexpr std::string_view kEqualizationFormat = "equalization.v1";
+inline constexpr std::string_view kEqualizationMember =
+    "equalization_file";  // of config.json: without the file, weights are wrong
 
 }  // namespace ballast

@@ -76,6 +76,9 @@ Result<void> TimeAwareTable::add(std::string_view layer, std::uint64_t rows, std
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
     return fail(Errc::kCorrupt, "{} has values that are NaN or infinite", kind);
   }
+  if (kind == "act_scale" && !std::ranges::all_of(values, [](float value) { return value > 0; })) {
+    return fail(Errc::kCorrupt, "act_scale has values that are not above 0");
+  }
   (is_bias ? own.bias : kind == "act_scale" ? own.act_scale : own.act_zero) = std::move(values);
   return {};
 }

@@ -50,10 +50,10 @@ void make_time_bias(const RowFormat& format, DType dtype, std::span<const std::b
       }
     }
     for (std::size_t group = 0; group < count; ++group) {
-      // The mean of n inputs is off by a n-th of their variance. That much of the square of a shift is by chance, and as much
-      // would be added by it.
-      const double chance = doubts[group] / std::max(groups.counts[group], 1.0);
-      const bool pays = shifts[group] * shifts[group] > 2 * chance;
+      // The mean of n inputs is off by the n-th part of their variance, which is n / (n - 1) of what was seen. That much of the
+      // square of a shift is by chance, and as much would be added by it.
+      const double chance = doubts[group] / (groups.counts[group] - 1);
+      const bool pays = groups.counts[group] > 1 && shifts[group] * shifts[group] > 2 * chance;
       out[group * row_count + row] = pays ? static_cast<float>(-shifts[group]) : 0.0F;
     }
   }

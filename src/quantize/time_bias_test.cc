@@ -39,20 +39,21 @@ class TimeBias : public testing::Test {
 };
 
 TEST_F(TimeBias, MakesGoodForTheMeanOfEachGroup) {
-  EXPECT_THAT(bias(groups({1, -2, 0}, 0, 1)), ElementsAre(-8, 40, 16, -80, 0, 0));
+  EXPECT_THAT(bias(groups({1, -2, 0}, 0, 2)), ElementsAre(-8, 40, 16, -80, 0, 0));
 }
 
 TEST_F(TimeBias, IsLeftOutWhereTheMeanIsVague) {
-  // The square of a shift is 32² e² m², its variance 32 e² / n: it pays if n m² > 1 / 16.
-  EXPECT_THAT(bias(groups({1}, 1, 1)), ElementsAre(-8, 40));
-  EXPECT_THAT(bias(groups({0.1F}, 1, 6)), ElementsAre(0, 0));
-  EXPECT_THAT(bias(groups({0.1F}, 1, 7)), ElementsAre(FloatNear(-0.8F, 1e-6F), FloatNear(4, 1e-6F)));
+  // The square of a shift is 32² e² m², its variance 32 e² / (n - 1): it pays if (n - 1) m² > 1 / 16.
+  EXPECT_THAT(bias(groups({1}, 0, 1)), ElementsAre(0, 0));
+  EXPECT_THAT(bias(groups({1}, 1, 2)), ElementsAre(-8, 40));
+  EXPECT_THAT(bias(groups({0.1F}, 1, 7)), ElementsAre(0, 0));
+  EXPECT_THAT(bias(groups({0.1F}, 1, 8)), ElementsAre(FloatNear(-0.8F, 1e-6F), FloatNear(4, 1e-6F)));
 }
 
 TEST_F(TimeBias, GoesByColumnsAsTheyAreRead) {
   const std::vector<float> restore(32, 2);
   format_.restore = restore;  // read as 1 and -2: off by 0.75 and -2.25
-  EXPECT_THAT(bias(groups({1}, 0, 1)), ElementsAre(-24, 72));
+  EXPECT_THAT(bias(groups({1}, 0, 2)), ElementsAre(-24, 72));
 }
 
 TEST(ActivationScales, HoldTheRangeAndZero) {

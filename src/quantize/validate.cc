@@ -43,6 +43,7 @@ class Validation {
   Result<QuantizeReport> run() {
     if (auto paired = pair_tensors(); !paired) return std::unexpected(paired.error());
     if (auto checked = quantized_.check_files(); !checked) return std::unexpected(checked.error());
+    if (auto read = quantized_.read_time_aware(); !read) return std::unexpected(read.error());
     cut();
     std::vector<Buffers> buffers(thread_count(options_.threads));
     parallel_for(blocks_.size(), static_cast<unsigned>(buffers.size()),

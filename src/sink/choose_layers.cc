@@ -26,6 +26,12 @@ void release(const QuantizeWork& work, std::size_t tensor) {
   if (work.calibration) work.calibration->release(tensor);
 }
 
+// A Hessian would have to be scaled along, so layers that have one are left as they are.
+bool may_be_equalized(const QuantizeWork& work, std::size_t tensor) {
+  return work.calibration && work.calibration->is_spatial() && work.calibration->covers(tensor) &&
+         !work.calibration->has_feedback(tensor);
+}
+
 // Of a layer that may have any of the bits there are, unless the user named them.
 std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
   std::vector<unsigned> all;
@@ -43,7 +49,7 @@ class Sizes {
     if (work.config.format == QuantizeFormat::kMlx) return sizes;
     auto parquet = ParquetSizes::make();
     if (!parquet) return std::unexpected(parquet.error());
-    sizes.parquet_ = std::move(*parquet);
+    sizes.parquet_ = *parquet;
     return sizes;
   }
 
@@ -63,7 +69,7 @@ class Sizes {
   Result<std::uint64_t> fixed() const {
     auto bytes = parquet_ ? parquet_->frame(work_) : mlx_frame_bytes(work_);
     for (std::size_t i = 0; bytes && i < work_.plans.size(); ++i) {
-      *bytes += work_.is_quantized(i) ? time_bytes(i) : work_.model.tensors()[i].bytes();
+      *bytes += work_.is_quantized(i) ? time_bytes(i) + column_bytes(i) : work_.model.tensors()[i].bytes();
     }
     return bytes;
   }
@@ -74,6 +80,15 @@ class Sizes {
   // The parameters for groups of timesteps: floats in SafeTensors, and about twice as much as text that is compressed.
   std::uint64_t time_bytes(std::size_t tensor) const {
     return work_.time_groups(tensor) * (work_.plans[tensor].rows + 2) * (parquet_ ? 8 : 4);
+  }
+
+  // What restores columns, should they be scaled: a float each and an entry in a header, or text in every block.
+  std::uint64_t column_bytes(std::size_t tensor) const {
+    constexpr std::uint64_t kEntry = 256;
+    if (!may_be_equalized(work_, tensor)) return 0;
+    const std::uint64_t columns = work_.plans[tensor].columns;
+    const std::uint64_t blocks = work_.plans[tensor].rows / rows_of_block(columns) + 1;
+    return kEntry + work_.model.tensors()[tensor].name.size() + (parquet_ ? blocks * columns * 3 : columns * sizeof(float));
   }
 
   const QuantizeWork& work_;
@@ -91,9 +106,48 @@ Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& co
     const auto bytes = sizes.layer(tensor, buffers);
     if (!bytes) return std::unexpected(bytes.error());
     const double error = quality->output_error.value_or(quality->relative_rmse);
-    choices.push_back({.bits = bits, .bytes = *bytes, .error = error * static_cast<double>(plan.rows * plan.columns)});
+    choices.push_back({.bits = bits, .bytes = *bytes, .error = error * error * static_cast<double>(plan.rows * plan.columns)});
   }
   return choices;
+}
+
+// What of the ways to scale the columns makes the least error of outputs in a sample; nothing if it is best not to.
+Result<std::vector<float>> best_equalization(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor) {
+  const auto inputs = coder.inputs(tensor);
+  if (!inputs) return std::unexpected(inputs.error());
+  const auto largest = coder.largest(tensor, kLongSampleRows);
+  if (!largest) return std::unexpected(largest.error());
+  const auto plain = coder.sample(tensor, kLongSampleRows);
+  if (!plain) return std::unexpected(plain.error());
+  double least = plain->output_error.value_or(0);
+  std::vector<float> best;
+  for (const double alpha : kEqualizations) {
+    const std::vector<float> restore = equalize(alpha, (*inputs)->importance, *largest);
+    work.formats[tensor].restore = restore;
+    const auto quality = coder.sample(tensor, kLongSampleRows);
+    work.formats[tensor].restore = {};
+    if (!quality) return std::unexpected(quality.error());
+    if (quality->cosine_similarity < 0 || quality->output_error.value_or(least) >= least) continue;
+    least = *quality->output_error;
+    best = restore;
+  }
+  return best;
+}
+
+// What is better in a sample must be so in all rows, and not make the weights worse than they may be.
+Result<void> keep_if_better(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor, std::vector<float> restore,
+                            unsigned threads) {
+  const auto without = coder.measure(tensor, threads);
+  if (!without) return std::unexpected(without.error());
+  work.restore[tensor] = std::move(restore);
+  work.formats[tensor].restore = work.restore[tensor];
+  const auto with = coder.measure(tensor, threads);
+  if (!with) return std::unexpected(with.error());
+  const double least = std::min(work.config.min_accuracy, without->cosine_similarity);
+  if (with->output_error.value_or(0) < without->output_error.value_or(0) && with->cosine_similarity >= least) return {};
+  work.restore[tensor].clear();
+  work.formats[tensor].restore = {};
+  return {};
 }
 
 }  // namespace
@@ -158,38 +212,11 @@ Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder) {
 Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
   if (!work.calibration || !work.calibration->is_spatial()) return {};
   for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    // GPTQ makes good for more than scaling could.
-    if (!work.calibration->covers(i) || work.calibration->has_feedback(i)) continue;
-    const auto inputs = coder.inputs(i);
-    if (!inputs) return std::unexpected(inputs.error());
-    const auto largest = coder.largest(i, kLongSampleRows);
-    if (!largest) return std::unexpected(largest.error());
-    const auto plain = coder.sample(i, kLongSampleRows);
-    if (!plain) return std::unexpected(plain.error());
-    double least = plain->output_error.value_or(0);
-    std::vector<float> best;
-    for (const double alpha : kEqualizations) {
-      const std::vector<float> restore = equalize(alpha, (*inputs)->importance, *largest);
-      work.formats[i].restore = restore;
-      const auto quality = coder.sample(i, kLongSampleRows);
-      work.formats[i].restore = {};
-      if (!quality) return std::unexpected(quality.error());
-      if (quality->cosine_similarity < 0 || quality->output_error.value_or(least) >= least) continue;
-      least = *quality->output_error;
-      best = restore;
-    }
-    if (!best.empty()) {
-      // On all rows it must hold, too.
-      const auto without = coder.measure(i, threads);
-      if (!without) return std::unexpected(without.error());
-      work.restore[i] = std::move(best);
-      work.formats[i].restore = work.restore[i];
-      const auto with = coder.measure(i, threads);
-      if (!with) return std::unexpected(with.error());
-      if (with->output_error.value_or(0) >= without->output_error.value_or(0)) {
-        work.restore[i].clear();
-        work.formats[i].restore = {};
-      }
+    if (!may_be_equalized(work, i)) continue;
+    auto best = best_equalization(work, coder, i);
+    if (!best) return std::unexpected(best.error());
+    if (!best->empty()) {
+      if (auto kept = keep_if_better(work, coder, i, std::move(*best), threads); !kept) return kept;
     }
     release(work, i);
   }

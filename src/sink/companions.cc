@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "format/safetensors/layout.h"
 #include "model/locate.h"
+#include "quantize/side_files.h"
 
 namespace ballast {
 namespace {
@@ -66,13 +67,14 @@ std::vector<std::pair<std::string_view, std::string_view>> root_members(std::str
 
 }  // namespace
 
-std::string with_quantization(std::string_view config, std::string_view section) {
+std::string with_quantization(std::string_view config, std::string_view section, bool equalized) {
   std::string text = "{";
   for (const auto& [key, member] : root_members(config)) {
-    if (key == "quantization" || key == "quantization_config") continue;
+    if (key == "quantization" || key == "quantization_config" || key == kEqualizationMember) continue;
     text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
   }
   if (section.empty()) return text += "\n}\n";
+  if (equalized) text += fmt::format("{}\n  \"{}\": \"{}\"", text == "{" ? "" : ",", kEqualizationMember, kEqualizationFile);
   text +=
       fmt::format("{}\n  \"quantization\": {},\n  \"quantization_config\": {}\n}}\n", text == "{" ? "" : ",", section, section);
   return text;
@@ -110,7 +112,8 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with('.') || is_weights_name(name) || !entry->is_regular_file(ignored)) continue;
+    const bool is_side = name == kTimeAwareFile || name == kEqualizationFile;
+    if (name.starts_with('.') || (is_weights_name(name) && !is_side) || !entry->is_regular_file(ignored)) continue;
     companions.push_back({.name = name, .path = entry->path().string()});
   }
   if (error) return fail(Errc::kIo, "{}: cannot list the directory: {}", escape(directory), error.message());

@@ -24,6 +24,6 @@ std::string_view main_dtype(std::span<const TensorSpec> tensors);
 std::string with_dtype(std::string_view config, std::string_view dtype);
 
 // A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
-std::string with_quantization(std::string_view config, std::string_view section);
+std::string with_quantization(std::string_view config, std::string_view section, bool equalized = false);
 
 }  // namespace ballast

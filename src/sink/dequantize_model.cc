@@ -14,6 +14,7 @@
 #include "model/locate.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quantized_source.h"
+#include "quantize/side_files.h"
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 
@@ -45,7 +46,8 @@ Result<std::vector<Companion>> companions_of(const QuantizedSource& source, std:
   auto companions = find_companions(source.directory(), main_dtype(specs));
   if (!companions) return companions;
   std::erase_if(*companions, [](const Companion& companion) {
-    return companion.name == kParquetMetadataFile || companion.name == "quantization_config.json";
+    return companion.name == kParquetMetadataFile || companion.name == "quantization_config.json" ||
+           companion.name == kTimeAwareFile || companion.name == kEqualizationFile;
   });
   const auto config = std::ranges::find(*companions, "config.json", &Companion::name);
   if (config != companions->end()) config->text = with_quantization(config->text, {});
@@ -153,8 +155,11 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   }
   const auto source = open_quantized(quantized);
   if (!source) return std::unexpected(source.error());
-  std::error_code different;
-  if (std::filesystem::equivalent(quantized, path, different) && !different) {
+  const auto is_output = [&](const std::string& file) {
+    std::error_code different;
+    return std::filesystem::equivalent(file, path, different) && !different;
+  };
+  if (is_output(quantized) || std::ranges::any_of((*source)->files(), is_output)) {
     return fail(Errc::kInvalidArgument,
                 "{}: is where the model is read from, and quantizing it again would lose more: name another", escape(path));
   }

@@ -53,11 +53,11 @@ struct SideFile {
 
 // What else there is to a sink, besides what users may ask for.
 struct SinkExtras {
-  std::span<const Companion> companions = {};  // go into a directory; a single file has none
-  std::string resume_key = {};  // with one, what was written when the work breaks off is kept, and a later sink with the same key
-                                // goes on from there
-  std::span<const SideFile> side_files = {};  // of SafeTensors, in a directory
-  std::string index_metadata = {};  // members for the index beside total_size, as JSON; with some, there is always an index
+  std::span<const Companion> companions;  // go into a directory; a single file has none
+  std::string resume_key;  // with one, what was written when the work breaks off is kept, and a later sink with the same key
+                           // goes on from there
+  std::span<const SideFile> side_files;  // of SafeTensors, in a directory
+  std::string index_metadata;            // members for the index beside total_size, as JSON; with some, there is always an index
 };
 
 Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,

@@ -58,7 +58,7 @@ Result<std::string> quantization_section(const QuantizeWork& work) {
   const unsigned bits = usual_bits(work);
   std::vector<bool> needs;
   for (const LayerPlan& plan : work.plans) needs.push_back(plan.bits != 0 && plan.bits != bits);
-  for (bool again : {true, false}) {
+  for (const bool again : {true, false}) {
     std::string text = write_section(work, bits, needs);
     const auto config = parse_quantization_section(fmt::format(R"({{"quantization": {}}})", text));
     if (!config) return std::unexpected(config.error());
@@ -93,7 +93,8 @@ Result<std::vector<Companion>> companions_of(const QuantizeWork& work) {
   }
   const auto section = quantization_section(work);
   if (!section) return std::unexpected(section.error());
-  config->text = with_quantization(text, *section);
+  const bool equalized = std::ranges::any_of(work.restore, [](const std::vector<float>& restore) { return !restore.empty(); });
+  config->text = with_quantization(text, *section, equalized);
   config->path.clear();
   return companions;
 }
@@ -209,7 +210,8 @@ class MlxOutput final : public QuantizedOutput {
   // restores its columns.
   std::vector<SideFile> declare_sides(std::size_t next) {
     SideFile times{.name = std::string(kTimeAwareFile), .tensors = {}, .metadata = time_aware_metadata(work_)};
-    SideFile columns{.name = std::string(kEqualizationFile), .tensors = {}, .metadata = {{"format", "equalization.v1"}}};
+    SideFile columns{
+        .name = std::string(kEqualizationFile), .tensors = {}, .metadata = {{"format", std::string(kEqualizationFormat)}}};
     const auto add = [](SideFile& file, std::string_view module, std::string_view kind, std::vector<std::uint64_t> shape) {
       file.tensors.push_back({.name = fmt::format("{}.{}", module, kind), .dtype = DType::kF32, .shape = std::move(shape)});
     };

@@ -21,9 +21,9 @@ class ParquetSizes {
  private:
   struct Row {
     parquet::Block block;
-    std::span<const std::byte> data{};
-    std::span<const float> scales{};
-    std::span<const float> zero_points{};
+    std::span<const std::byte> data;
+    std::span<const float> scales;
+    std::span<const float> zero_points;
   };
 
   explicit ParquetSizes(const parquet::Library& library) : library_(&library) {}

@@ -20,6 +20,7 @@
 #include "quantize/quality.h"
 #include "quantize/quantized_source.h"
 #include "quantize/report.h"
+#include "quantize/side_files.h"
 #include "sink/choose_layers.h"
 #include "sink/companions.h"
 #include "sink/layer_coder.h"
@@ -213,7 +214,10 @@ Result<void> Quantization::prepare() {
     if (!companions) return std::unexpected(companions.error());
     work_.companions = std::move(*companions);
     // It would be about weights that are not there any more.
-    std::erase_if(work_.companions, [](const Companion& companion) { return companion.name == "quantization_config.json"; });
+    std::erase_if(work_.companions, [](const Companion& companion) {
+      return companion.name == "quantization_config.json" || companion.name == kTimeAwareFile ||
+             companion.name == kEqualizationFile;
+    });
   }
   return choose_threads();
 }
@@ -457,8 +461,10 @@ bool Quantization::is_finished(const std::string& directory) const {
     return is_older(companion.path) && fs::exists(fmt::format("{}/{}", directory, companion.name));
   };
   // The file that was looked at is written last.
+  const auto statistics = work_.calibration ? work_.calibration->statistics().file().files() : std::span<const ModelFile>();
   return std::ranges::all_of(work_.model.files(), is_older, &ModelFile::path) &&
-         std::ranges::all_of((*written)->files(), is_older) && std::ranges::all_of(work_.companions, is_there);
+         std::ranges::all_of(statistics, is_older, &ModelFile::path) && std::ranges::all_of((*written)->files(), is_older) &&
+         std::ranges::all_of(work_.companions, is_there);
 }
 
 Result<QuantizeReport> Quantization::run(const std::string& directory) {
