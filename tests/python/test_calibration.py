@@ -1,5 +1,5 @@
-"""quantize with statistics of activations: less error of the outputs, measured with numpy on inputs that were not recorded, from the
-files read back; groups of timesteps; columns that are scaled; and which layers of diffusion models are spared."""
+"""quantize with statistics of activations: less error of the outputs, measured with numpy on inputs that were not recorded, from
+the files read back; groups of timesteps; columns that are scaled; and which layers of diffusion models are spared."""
 
 import json
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from calibrated_models import (
     FORMATS, after_gelu, changing, column_scales, correlated, decode, decode_parquet, dequantized, independent, load, outliers,
     output_errors, parquet_rows, percent, record, settings, time_parameters,
 )  # fmt: skip
-from quantized_files import BF16, contents, done, figures, gauss, listing, quantize
+from quantized_files import BF16, contents, done, figures, gauss, quantize
 from safetensors.numpy import save_file
 
 TIMESTEPS = range(0, 1000, 40)
@@ -115,13 +115,14 @@ class TestOutputError:
         text = done(run("quantize", layers.path, tmp_path / "after", *options, "--calibration", statistics)).stdout
         assert "statistics of 1 of 2 layers" in text and "without: attention.weight" in text
 
-    # DEFECT: with half as many inputs as columns, which do not go together, GPTQ makes the error 158 where rtn's is 100 and the search
-    # without statistics 90. The statistics tell how many inputs there were.
+    # DEFECT: with half as many inputs as columns, which do not go together, GPTQ makes the error 158 where rtn's is 100 and that of the
+    # search without statistics 90. The statistics tell how many inputs there were.
     @pytest.mark.xfail(strict=True, reason="a Hessian of few inputs is believed as much as any other")
     def test_a_hessian_of_few_inputs_does_no_harm(self, run, tmp_path):
         rng = np.random.default_rng(5)
         draw, name = independent(rng, 512), "a.weight"
-        few = SimpleNamespace(path=tmp_path / "in.safetensors", weights={name: gauss(rng, 256, 512)}, held_out={(name, None): draw(1024)})
+        few = SimpleNamespace(path=tmp_path / "in.safetensors", weights={name: gauss(rng, 256, 512)})
+        few.held_out = {(name, None): draw(1024)}
         save_file(few.weights, few.path)
         statistics = record(tmp_path / "s.safetensors", {(name, None): draw(256)}, hessian=True)
         _, search = quantized_errors(run, few, tmp_path / "search")
@@ -148,7 +149,7 @@ def drifting(tmp_path_factory):
         recorded=recorded,
         timed=record(folder / "timed.safetensors", recorded),
         shuffled=record(folder / "shuffled.safetensors", shuffled),
-        held_out={(name, t): draw(256, t) for name, draw in draws.items() for t in TIMESTEPS},
+        held_out={(name, t): draw(128, t) for name, draw in draws.items() for t in TIMESTEPS},
     )
 
 
@@ -179,7 +180,8 @@ class TestTimeAware:
 
     def test_biases_make_up_for_the_error_at_the_groups_means(self, run, drifting, tmp_path, format):
         options = settings(tmp_path / "q.yaml", enable_time_aware=True, num_time_groups=8, enable_spatial=True)
-        report = quantize(run, drifting.path, tmp_path / "out", *PLAIN, "--format", format, *options, "--calibration", drifting.timed)
+        options += ["--format", format, "--calibration", drifting.timed]
+        report = quantize(run, drifting.path, tmp_path / "out", *PLAIN, *options)
         boundaries, found = time_parameters(tmp_path / "out")
         assert boundaries == report["calibration"]["boundaries"] and found.keys() == drifting.weights.keys()
         assert set(boundaries) < set(TIMESTEPS) and boundaries == sorted(boundaries)
@@ -213,7 +215,8 @@ class TestTimeAware:
         metadata, tensors = load(drifting.timed)
         tensors = {key: values for key, values in tensors.items() if not key.endswith(("x_min", "x_max"))}
         save_file(tensors, tmp_path / "s.safetensors", metadata)
-        quantize(run, drifting.path, tmp_path / "out", *PLAIN, "--format", format, *options, "--calibration", tmp_path / "s.safetensors")
+        options += ["--format", format, "--calibration", tmp_path / "s.safetensors"]
+        quantize(run, drifting.path, tmp_path / "out", *PLAIN, *options)
         assert {kind for parameters in time_parameters(tmp_path / "out")[1].values() for kind in parameters} == {"time_bias"}
 
     def test_groups_begin_where_the_inputs_change(self, run, tmp_path, format):
@@ -251,7 +254,7 @@ class TestTimeAware:
             results.append(without_keys(contents(tmp_path / f"{groups}")))
         assert results[0] == results[1]
 
-    # DEFECT: the guard takes the variance of the recorded inputs for that of all, and so believes the mean of one input to be exact.
+    # DEFECT: the guard takes the variance of the recorded inputs for that of all, and so believes that the mean of one input is exact.
     # Error without groups 64, with 25 groups of one input each 90 (rtn = 100), though nothing drifts here.
     @pytest.mark.xfail(strict=True, reason="biases from few inputs do harm")
     def test_few_inputs_do_no_harm(self, run, tmp_path, format):
@@ -262,13 +265,11 @@ class TestTimeAware:
         still.held_out = {(name, t): draw(64) for t in TIMESTEPS}
         save_file(still.weights, still.path)
         statistics = record(tmp_path / "s.safetensors", {(name, t): draw(1) for t in TIMESTEPS})
-        options = ["--format", format]
-        _, pooled = quantized_errors(
-            run, still, tmp_path / "pooled", *options, *settings(tmp_path / "q.yaml", enable_time_aware=False), statistics=statistics
-        )
-        aware = settings(tmp_path / "q.yaml", enable_time_aware=True, num_time_groups=25)
-        _, timed = quantized_errors(run, still, tmp_path / "timed", *options, *aware, statistics=statistics)
-        assert percent(timed, pooled, name) <= 103
+        errors = []
+        for value in (False, True):
+            options = settings(tmp_path / "q.yaml", enable_time_aware=value, num_time_groups=25)
+            errors.append(quantized_errors(run, still, tmp_path / "out", "--format", format, *options, statistics=statistics)[1])
+        assert percent(errors[1], errors[0], name) <= 103
 
 
 class TestWhoIsTimeAware:
@@ -310,7 +311,7 @@ class TestWhoIsTimeAware:
         assert report["calibration"] is None and time_parameters(tmp_path / "out") == ([], {})
         plain, out = contents(tmp_path / "plain"), contents(tmp_path / "out")
         assert plain.keys() == out.keys()
-        assert all(plain[name] == out[name] for name in out if not name.endswith((".json")))
+        assert all(plain[name] == out[name] for name in out if not name.endswith(".json"))
 
 
 @pytest.fixture(scope="module")
@@ -364,10 +365,10 @@ class TestSpatial:
             assert np.all(np.frexp(values)[0] == 0.5) and len(np.unique(values)) > 1  # powers of two, not all the same
 
         restored = dequantized(run, tmp_path / "out")
-        validated = {x["name"]: x for x in json.loads(done(run("validate", spatial.path, tmp_path / "out", "--json")).stdout)["layers"]}
-        for layer in report["layers"]:
-            for key in ("cosine_similarity", "relative_rmse", "max_error", "equalized", "bits", "bytes"):
-                assert validated[layer["name"]][key] == layer[key]
+        validated = json.loads(done(run("validate", spatial.path, tmp_path / "out", "--json")).stdout)
+        for layer, other in zip(report["layers"], validated["layers"]):
+            for key in ("name", "cosine_similarity", "relative_rmse", "max_error", "equalized", "bits", "bytes"):
+                assert other[key] == layer[key]
             cosine, rmse = figures(spatial.weights[layer["name"]], restored[layer["name"]])
             assert cosine > {2: 0.8, 4: 0.95, 8: 0.999}[bits]
             rounding = 1e-6 if format == "parquet" else 3e-3  # dequantize does as mlx does, which rounds to BF16 twice
@@ -383,9 +384,14 @@ class TestSpatial:
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_by_modality_and_profile_unless_it_is_said(self, run, spatial, tmp_path, format):
-        def is_spatial(modality, *options, statistics=spatial.plain):
+        save_file({"columns.weight": spatial.weights["columns.weight"]}, tmp_path / "in.safetensors")
+        _, tensors = load(spatial.plain)
+        tensors = {key: values for key, values in tensors.items() if key.startswith("columns.")}
+        save_file(tensors, tmp_path / "plain.safetensors", {"format": "timecalib.v1"})
+
+        def is_spatial(modality, *options, statistics=tmp_path / "plain.safetensors"):
             options = ["--bits", 4, *PLAIN, "--format", format, "--modality", modality, *options, "--calibration", statistics]
-            report = quantize(run, spatial.path, tmp_path / "out", *options)
+            report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
             assert report["warnings"] == []
             return any(layer["equalized"] for layer in report["layers"])
 
@@ -396,8 +402,8 @@ class TestSpatial:
         # A Hessian makes good for more.
         assert not is_spatial("image", statistics=spatial.hessian)
 
-    # DEFECT: bits are chosen before columns are scaled, and nothing looks at the cosine after that: 4 bits stay below the minimum, while
-    # the warning speaks of 8 bits. Without scaling the layer would be good enough with 4.
+    # DEFECT: bits are chosen before columns are scaled, and nothing looks at the cosine after that: with 4 bits it is below the
+    # minimum, while the warning speaks of 8. Without scaling the layer would be good enough with 4.
     @pytest.mark.xfail(strict=True, reason="scaling columns does not mind min_accuracy")
     def test_the_minimum_is_kept(self, run, tmp_path):
         rng = np.random.default_rng(14)
@@ -417,15 +423,16 @@ class TestSpatial:
 
 
 class TestDiffusion:
-    KEPT = ("time_embed.0.weight", "t_embedder.mlp.0.weight", "conv_in.weight", "x_embedder.proj.weight", "final_layer.linear.weight",
-            "proj_out.weight", "conv_out.weight")  # fmt: skip
+    KEPT = ("time_embed.0.weight", "t_embedder.mlp.0.weight", "conv_in.weight", "x_embedder.proj.weight",
+            "final_layer.linear.weight", "proj_out.weight", "conv_out.weight")  # fmt: skip
     MODULATION = ("blocks.0.adaLN_modulation.1.weight", "blocks.0.norm1.linear.weight", "blocks.0.img_mod.lin.weight")
     OTHERS = ("blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight")
 
     @pytest.fixture
     def model(self, tmp_path):
         rng = np.random.default_rng(8)
-        save_file({name: gauss(rng, 64, 128) for name in (*self.KEPT, *self.MODULATION, *self.OTHERS)}, tmp_path / "in.safetensors")
+        names = (*self.KEPT, *self.MODULATION, *self.OTHERS)
+        save_file({name: gauss(rng, 64, 128) for name in names}, tmp_path / "in.safetensors")
         return tmp_path / "in.safetensors"
 
     @pytest.mark.parametrize("format", FORMATS)
@@ -435,18 +442,13 @@ class TestDiffusion:
         options = [*PLAIN, "--format", format, "--bits", 3]
         for modality in (["--modality", "image"], ["--modality", "audio"], []):  # a time embedding tells, too
             assert bits(quantize(run, model, tmp_path / "out", *options, *modality)) == expected
-        named = {"conv_in": 4, "time_embed.0.weight": 2, "*adaLN_modulation*": 3}
-        options += settings(tmp_path / "q.yaml", layer_bit_widths=named)
-        if format == "mlx":
-            named.pop("conv_in")  # which mlx has no quantized layer for
-            options = [*PLAIN, "--format", format, "--bits", 3, *settings(tmp_path / "q.yaml", layer_bit_widths=named)]
-        expected |= {"time_embed.0.weight": 2, "blocks.0.adaLN_modulation.1.weight": 3}
-        expected |= {"conv_in.weight": 4} if format == "parquet" else {}
-        assert bits(quantize(run, model, tmp_path / "out", *options, "--modality", "image")) == expected
+        named = {"final_layer.linear": 4, "time_embed.0.weight": 2, "*adaLN_modulation*": 3}
+        options += ["--modality", "image", *settings(tmp_path / "q.yaml", layer_bit_widths=named)]
+        expected |= {"final_layer.linear.weight": 4, "time_embed.0.weight": 2, "blocks.0.adaLN_modulation.1.weight": 3}
+        assert bits(quantize(run, model, tmp_path / "out", *options)) == expected
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_a_target_does_not_change_that(self, run, model, tmp_path, format):
         report = quantize(run, model, tmp_path / "out", *PLAIN, "--format", format, "--modality", "image", "--target-size-mb", 0.3)
         bits = {layer["name"]: layer["bits"] for layer in report["layers"]}
         assert bits.keys() == {*self.MODULATION, *self.OTHERS} and {bits[name] for name in self.MODULATION} == {8}
-        assert "out" in listing(tmp_path)
