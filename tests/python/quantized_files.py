@@ -93,6 +93,18 @@ def read_parquet(folder):
     return join_blocks(row for part in parts for row in pq.read_table(folder / part).to_pylist())
 
 
+def read_mlx(folder, layer, dtype):
+    """The numbers of one layer in float32, from the bytes alone."""
+    tensors = read_safetensors(folder / "model.safetensors")
+    base = layer["name"].removesuffix(".weight")
+    weight, scales, biases = (tensors[f"{base}.{part}"] for part in ("weight", "scales", "biases"))
+    assert scales.dtype == biases.dtype == dtype
+    rows, columns = layer["shape"]
+    codes = unpack(weight.tobytes(), rows, columns, layer["bits"]).astype(np.float32)
+    scales, biases = (each_column(a.astype(np.float32), rows, columns, layer["group_size"]) for a in (scales, biases))
+    return codes * scales + biases
+
+
 def figures(original, restored):
     """Cosine and relative RMSE, in double precision."""
     a, b = original.astype(np.float64).ravel(), restored.astype(np.float64).ravel()

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from quantized_files import (
-    BF16, NUMPY, contents, done, each_column, figures, gauss, join_blocks, listing, quantize, read_parquet, read_safetensors,
-    unpack,
+    BF16, NUMPY, contents, done, each_column, figures, gauss, join_blocks, listing, quantize, read_mlx, read_parquet,
+    read_safetensors,
 )  # fmt: skip
 from safetensors.numpy import save_file
 
@@ -316,18 +316,6 @@ class TestParquet:
         restored = read_safetensors(tmp_path / "restored.safetensors")
         for name in tensors:
             assert found[name].tobytes() == restored[name].tobytes()
-
-
-def read_mlx(folder, layer, dtype):
-    """The numbers of one layer in float32, from the bytes alone."""
-    tensors = read_safetensors(folder / "model.safetensors")
-    base = layer["name"].removesuffix(".weight")
-    weight, scales, biases = (tensors[f"{base}.{part}"] for part in ("weight", "scales", "biases"))
-    assert scales.dtype == biases.dtype == dtype
-    rows, columns = layer["shape"]
-    codes = unpack(weight.tobytes(), rows, columns, layer["bits"]).astype(np.float32)
-    scales, biases = (each_column(a.astype(np.float32), rows, columns, layer["group_size"]) for a in (scales, biases))
-    return codes * scales + biases
 
 
 class TestFigures:

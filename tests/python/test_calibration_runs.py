@@ -1,0 +1,429 @@
+"""quantize with statistics, run after run: the same bytes whatever the threads, and after runs that broke off; and what is refused
+of statistics and of the files that come of them, each in one line with the right exit code and nothing left behind."""
+
+import hashlib
+import json
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from calibrated_models import FORMATS, Recorder, changing, column_scales, load, record, settings, time_parameters
+from conftest import one_error_line
+from quantized_files import BF16, contents, done, gauss, listing, quantize, refused
+from safetensors.numpy import save_file
+
+TIMESTEPS = range(0, 1000, 100)
+
+
+def uneven(rng, rows, columns):
+    return (gauss(rng, rows, columns, dtype=np.float32) * np.exp(rng.standard_normal(columns))).astype(BF16)
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """With Hessians of two layers; and one of two blocks, of which the columns are scaled."""
+    rng = np.random.default_rng(1)
+    folder = tmp_path_factory.mktemp("runs")
+    weights = {f"blocks.{i}.weight": gauss(rng, 512, 768) for i in range(3)} | {"large.weight": uneven(rng, 4200, 1024)}
+    save_file(weights | {"norm.weight": gauss(rng, 768)}, folder / "in.safetensors")
+    with_hessian, without = Recorder(hessian=True), Recorder()
+    for name, weight in weights.items():
+        recorder, draw = with_hessian if name < "blocks.2" else without, changing(rng, weight.shape[1])
+        for t in TIMESTEPS:
+            recorder.add(name, draw(64, t), t)
+    tensors = {}
+    for recorder in (with_hessian, without):
+        recorder.save(folder / "s.safetensors")
+        metadata, some = load(folder / "s.safetensors")
+        tensors |= some
+    save_file(tensors, folder / "s.safetensors", metadata)
+    options = settings(folder / "q.yaml", enable_time_aware=True, num_time_groups=6, enable_spatial=True, min_accuracy=0)
+    return SimpleNamespace(path=folder / "in.safetensors", options=[*options, "--calibration", folder / "s.safetensors"])
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory):
+    """A layer with a Hessian, 320 MiB that are kept and take no space, and another layer: most of a run lies between the two."""
+    rng = np.random.default_rng(2)
+    folder = tmp_path_factory.mktemp("long")
+    layers = {name: gauss(rng, 64, 2048) for name in ("a.weight", "z.weight")}
+    header, end = {}, 0
+    for name in ("a.weight", *(f"{i}.bias" for i in range(5)), "z.weight"):
+        dtype, shape, size = ("BF16", [64, 2048], 2**18) if name in layers else ("U8", [2**26], 2**26)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with open(folder / "in.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, weight in layers.items():
+            file.seek(8 + len(text) + header[name]["data_offsets"][0])
+            file.write(weight.tobytes())
+    inputs = {}
+    for name in layers:
+        draw = changing(rng, 2048)
+        inputs |= {(name, t): draw(256, t) for t in TIMESTEPS}
+    statistics = record(folder / "s.safetensors", inputs, hessian=True)
+    options = settings(folder / "q.yaml", enable_time_aware=True, num_time_groups=4)
+    return SimpleNamespace(path=folder / "in.safetensors", options=[*options, "--calibration", statistics])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestSameBytes:
+    def test_threads_do_not_change_them(self, run, model, tmp_path, format):
+        for target in ([], ["--target-size-mb", 3]):
+            reports, outputs = [], []
+            for threads in (1, 2, 8):
+                options = [*model.options, "--format", format, *target, "--threads", threads]
+                reports.append(quantize(run, model.path, tmp_path / "out", *options))
+                outputs.append(contents(tmp_path / "out"))
+            assert outputs[0] == outputs[1] == outputs[2]
+            assert reports[0]["layers"] == reports[1]["layers"] == reports[2]["layers"]
+        assert [layer["method"] for layer in reports[0]["layers"]] == ["gptq"] * 2 + ["weighted search"] * 2
+        assert {layer["name"] for layer in reports[0]["layers"] if layer["equalized"]} >= {"large.weight"}
+        assert len(time_parameters(tmp_path / "out")[0]) == 5 and column_scales(tmp_path / "out")
+
+    def test_broken_off_at_any_moment_and_taken_up_again(self, build_dir, run, model, tmp_path, format):
+        options = [*model.options, "--format", format, "--threads", "2"]
+        quantize(run, model.path, tmp_path / "whole", *options)
+        expected = contents(tmp_path / "whole")
+        out = tmp_path / "out"
+        command = [build_dir / "ballast", "quantize", model.path, out, *options, "--resume"]
+        start = time.monotonic()
+        subprocess.run([*command[:3], tmp_path / "timed", *command[4:]], check=True, capture_output=True)
+        whole = time.monotonic() - start
+        broken_off = 0
+        while broken_off < 6:
+            # What is told to stop writes down what it has done.
+            number = (signal.SIGKILL, signal.SIGINT)[broken_off % 2]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                time.sleep(random.uniform(whole / 4, whole))
+                process.send_signal(number)
+            broken_off += process.returncode != 0
+            if out.exists():
+                assert contents(out) == expected
+                shutil.rmtree(out)
+        done(run(*command[1:]))
+        assert contents(out) == expected
+        assert listing(tmp_path) == ["out", "timed", "whole"]
+
+    def break_off(self, build_dir, model, out, *options):
+        """Kills a run as soon as its journal has something beside its key."""
+        command = [build_dir / "ballast", "quantize", model.path, out, *model.options, "--resume", "--threads", "1", *options]
+        journal = out.with_name("out.incomplete") / "journal"
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                if journal.exists() and journal.stat().st_size > 64:
+                    process.kill()
+                    break
+                time.sleep(0.001)
+        assert process.returncode == -signal.SIGKILL
+
+    def test_layers_that_were_done_are_kept(self, build_dir, run, long_model, tmp_path, format):
+        self.break_off(build_dir, long_model, tmp_path / "out", "--format", format)
+        report = quantize(run, long_model.path, tmp_path / "out", *long_model.options, "--format", format, "--resume")
+        # Of the layer that was done before, only the weights are known.
+        assert [layer["output_error"] is None for layer in report["layers"]] == [True, False]
+        whole = quantize(run, long_model.path, tmp_path / "whole", *long_model.options, "--format", format)
+        assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+        assert [layer["relative_rmse"] for layer in report["layers"]] == [layer["relative_rmse"] for layer in whole["layers"]]
+
+    # DEFECT: the memory limit decides whether a Hessian is used, but is not in the key of the work. The first layer is made with
+    # GPTQ then, the second by search, and the report says search of both.
+    @pytest.mark.xfail(strict=True, reason="work that was begun with another memory limit is gone on with")
+    def test_another_memory_limit_is_other_work(self, build_dir, run, long_model, tmp_path, format):
+        options = [*long_model.options, "--format", format]
+        self.break_off(build_dir, long_model, tmp_path / "out", "--format", format)
+        quantize(run, long_model.path, tmp_path / "out", *options, "--resume", "--memory-limit", 32)
+        report = quantize(run, long_model.path, tmp_path / "whole", *options, "--memory-limit", 32)
+        assert {layer["method"] for layer in report["layers"]} == {"weighted search"}
+        assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+    # DEFECT: whether finished work is of the same statistics is told by their name and size alone, and other statistics of the same
+    # layers have the same size.
+    @pytest.mark.xfail(strict=True, reason="statistics that were recorded anew are not noticed")
+    def test_other_statistics_are_other_work(self, run, tmp_path, format):
+        rng = np.random.default_rng(3)
+        save_file({"a.weight": gauss(rng, 64, 128)}, tmp_path / "in.safetensors")
+        options = ["--format", format, "--calibration", tmp_path / "s.safetensors", "--resume"]
+        reports = []
+        for _ in range(2):
+            inputs = rng.standard_normal((64, 128)) * np.exp(rng.standard_normal(128))
+            record(tmp_path / "s.safetensors", {("a.weight", None): inputs})
+            quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
+            reports.append(contents(tmp_path / "out"))
+            time.sleep(0.02)
+        assert reports[0] != reports[1]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Two layers with everything that statistics can tell, and a directory of either format that was made with them."""
+    rng = np.random.default_rng(4)
+    folder = tmp_path_factory.mktemp("small")
+    weights = {"a.weight": uneven(rng, 64, 128), "b.weight": uneven(rng, 96, 192)}
+    save_file(weights | {"norm.weight": gauss(rng, 64)}, folder / "in.safetensors")
+    inputs = {}
+    for name, weight in weights.items():
+        draw = changing(rng, weight.shape[1])
+        inputs |= {(name, t): draw(64, t) for t in range(0, 1000, 250)}
+    return SimpleNamespace(
+        path=folder / "in.safetensors",
+        plain=record(folder / "plain.safetensors", inputs),
+        hessian=record(folder / "hessian.safetensors", inputs, hessian=True),
+        options=settings(folder / "q.yaml", enable_time_aware=True, num_time_groups=4, enable_spatial=True, group_size=64),
+    )
+
+
+def put(name, place, value):
+    return lambda metadata, tensors: tensors[name].__setitem__(place, value)
+
+
+def replace(name, change):
+    return lambda metadata, tensors: tensors.__setitem__(name, np.ascontiguousarray(change(tensors[name])))
+
+
+def rename(old, new):
+    def change(metadata, tensors):
+        for name in [name for name in tensors if name.startswith(old)]:
+            tensors[name.replace(old, new)] = tensors.pop(name)
+
+    return change
+
+
+def describe(**metadata):
+    return lambda old, tensors: old.update(metadata)
+
+
+def fewer_columns(metadata, tensors):
+    for name in ("b.weight.x_mean", "b.weight.x_sqmean"):
+        tensors[name] = tensors[name][:, :100].copy()
+
+
+DAMAGED_STATISTICS = {
+    "NaN": (put("b.weight.x_mean", (2, 5), np.nan), ["'b.weight.x_mean'", "nan in column 5 at timestep 500"]),
+    "infinite": (put("b.weight.x_sqmean", (2, 5), np.inf), ["'b.weight.x_sqmean'", "inf in column 5"]),
+    "negative square": (put("b.weight.x_sqmean", (1, 3), -1), ["'b.weight.x_sqmean'", "-1 in column 3 at timestep 250"]),
+    "mean above its square": (put("b.weight.x_mean", (1, 3), 1e4), ["'b.weight.x_sqmean'", "below the square of the mean 10000"]),
+    "negative count": (put("b.weight.count", 1, -1), ["'b.weight.count'", "-1 at timestep 250"]),
+    "no counts": (put("b.weight.count", slice(None), 0), ["'b.weight.count'", "0 at all of 4 timesteps"]),
+    "range": (put("b.weight.x_min", 1, 1e4), ["'b.weight.x_min'", "10000 at timestep 250, above x_max"]),
+    "columns": (fewer_columns, ["'b.weight' with 100 columns", "it has 192"]),
+    "shape": (replace("b.weight.x_sqmean", lambda x: x[:, :-1]), ["'b.weight.x_sqmean'", "shape [4, 191], expected [4, 192]"]),
+    "dtype": (replace("b.weight.x_mean", lambda x: x.astype(np.float64)), ["'b.weight.x_mean'", "F64, statistics are F32"]),
+    "half of a weight": (rename("b.weight.x_mean", "c.weight.x_mean"), ["there is no 'b.weight.x_mean'"]),
+    "another model": (rename("b.weight", "layers.7.weight"), ["'layers.7.weight'", "does not have"]),
+    "another tensor": (rename("b.weight.count", "b.weight.median"), ["'b.weight.median'", "not called <weight>.x_mean"]),
+    "another format": (describe(format="mlx"), ["the format is 'mlx', that of statistics is timecalib.v1"]),
+    "timesteps": (describe(timesteps="[1, 2, 3]"), ["'a.weight.x_mean'", "shape [4, 128], expected [3, columns]"]),
+    "timestep twice": (describe(timesteps="[1, 2, 2, 3]"), ["'timesteps'", "2 is there twice"]),
+    "no number": (describe(timesteps='[1, 2, "x", 3]'), ["'timesteps'", "entry 2 is 'x'"]),
+}  # fmt: skip
+
+DAMAGED_HESSIANS = {
+    "NaN": (put("b.weight.hessian", (7, 9), np.nan), ["'b.weight.hessian'", "nan in row 7, column 9"]),
+    "not symmetric": (put("b.weight.hessian", (7, 9), 0.25), ["'b.weight'", "not symmetric", "0.25 in row 7, column 9"]),
+    "negative": (put("b.weight.hessian", (7, 7), -1), ["'b.weight.hessian'", "-1 in row 7, column 7"]),
+    "indefinite": (replace("b.weight.hessian", lambda h: 1.4 * np.eye(192, dtype=h.dtype) - 0.4), ["'b.weight'", "not positive"]),
+    "too large": (put("b.weight.hessian", ([7, 9], [9, 7]), 1e6), ["'b.weight'", "1000000 in row 9, column 7", "more than the diagonal"]),
+    "zeros": (put("b.weight.hessian", slice(None), 0), ["'b.weight'", "all 192 values on the diagonal are 0"]),
+    "shape": (replace("b.weight.hessian", lambda h: h[:, :100]), ["'b.weight.hessian'", "shape [192, 100], expected [192, 192]"]),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestStatisticsThatAreRefused:
+    def check(self, run, small, tmp_path, format, path, *expected):
+        before = listing(tmp_path)
+        result = run("quantize", small.path, tmp_path / "out", *small.options, "--format", format, "--calibration", path)
+        refused(result, 3, path, *expected)
+        assert listing(tmp_path) == before
+
+    @pytest.mark.parametrize("damage", DAMAGED_STATISTICS)
+    def test_statistics(self, run, small, tmp_path, format, damage):
+        metadata, tensors = load(small.plain)
+        change, expected = DAMAGED_STATISTICS[damage]
+        change(metadata, tensors)
+        save_file(tensors, tmp_path / "s.safetensors", metadata)
+        self.check(run, small, tmp_path, format, tmp_path / "s.safetensors", *expected)
+
+    @pytest.mark.parametrize("damage", DAMAGED_HESSIANS)
+    def test_hessians(self, run, small, tmp_path, format, damage):
+        metadata, tensors = load(small.hessian)
+        change, expected = DAMAGED_HESSIANS[damage]
+        change(metadata, tensors)
+        save_file(tensors, tmp_path / "s.safetensors", metadata)
+        self.check(run, small, tmp_path, format, tmp_path / "s.safetensors", *expected)
+
+    def test_files(self, run, small, tmp_path, format):
+        path = tmp_path / "s.safetensors"
+        whole = small.plain.read_bytes()
+        for data, expected in (
+            (b"", "0 bytes"),
+            (whole[:100], "ends past the file"),
+            (whole[:-1], "truncated"),
+            (whole + b"x", "1 trailing"),
+            (b"no statistics at all" * 9, "header of"),
+            (small.path.read_bytes(), "the metadata names no format, that of statistics is timecalib.v1"),
+        ):
+            path.write_bytes(data)
+            self.check(run, small, tmp_path, format, path, expected)
+        save_file({}, path, {"format": "timecalib.v1"})
+        self.check(run, small, tmp_path, format, path, "no weight at all")
+        path.unlink()
+        self.check(run, small, tmp_path, format, path, "No such file")
+        path.mkdir()
+        self.check(run, small, tmp_path, format, path, "no weights")
+
+    def test_what_was_there_stays(self, run, small, tmp_path, format):
+        options = [*small.options, "--format", format, "--calibration"]
+        quantize(run, small.path, tmp_path / "out", *options, small.hessian)
+        before = contents(tmp_path / "out")
+        metadata, tensors = load(small.hessian)
+        tensors["b.weight.hessian"][7, 9] = 0.25
+        save_file(tensors, tmp_path / "s.safetensors", metadata)
+        refused(run("quantize", small.path, tmp_path / "out", *options, tmp_path / "s.safetensors"), 3, "not symmetric")
+        assert contents(tmp_path / "out") == before and listing(tmp_path) == ["out", "s.safetensors"]
+
+    # DEFECT: it quantizes without statistics and says nothing, as with a variable of the shell that is not set.
+    @pytest.mark.xfail(strict=True, reason="no name at all is taken for no statistics")
+    def test_no_name(self, run, small, tmp_path, format):
+        result = run("quantize", small.path, tmp_path / "out", *small.options, "--format", format, "--calibration", "")
+        assert result.returncode == 2 and listing(tmp_path) == []
+
+
+DAMAGED_SCALES = {
+    "NaN": (lambda scales: scales.__setitem__(3, np.nan), "the scale of column 3 is nan"),
+    "zero": (lambda scales: scales.__setitem__(3, 0), "the scale of column 3 is 0"),
+    "negative": (lambda scales: scales.__setitem__(3, -2), "the scale of column 3 is -2"),
+    "infinite": (lambda scales: scales.__setitem__(3, np.inf), "the scale of column 3 is inf"),
+}
+
+
+class TestFilesThatAreRefused:
+    @pytest.fixture
+    def made(self, run, small, tmp_path):
+        """make(format) -> a directory, of which layer a has scaled columns."""
+
+        def make(format):
+            options = [*small.options, "--format", format, "--calibration", small.plain]
+            report = quantize(run, small.path, tmp_path / "made", *options)
+            assert report["layers"][0]["equalized"] and report["calibration"]["time_groups"] == 4
+            return tmp_path / "made"
+
+        return make
+
+    def check(self, run, small, made, *expected, commands=("dequantize", "validate")):
+        before = listing(made.parent)
+        for command in commands:
+            paths = [made, made.parent / "restored.safetensors"] if command == "dequantize" else [small.path, made]
+            message = one_error_line(run(command, *paths), 3)
+            for part in expected:
+                assert str(part) in message, message
+        assert listing(made.parent) == before
+
+    @pytest.mark.parametrize("damage", DAMAGED_SCALES)
+    def test_scales_of_columns(self, run, small, made, damage):
+        folder = made("mlx")
+        path, name = folder / "equalization.safetensors", "a.equalization_scales"
+        metadata, tensors = load(path)
+        change, expected = DAMAGED_SCALES[damage]
+        change(tensors[name])
+        save_file(tensors, path, metadata)
+        self.check(run, small, folder, path, f"'{name}'", expected)
+
+    def test_other_scales_of_columns(self, run, small, made):
+        folder = made("mlx")
+        path, name = folder / "equalization.safetensors", "a.equalization_scales"
+        metadata, tensors = load(path)
+        for change, *expected in (
+            ({name: tensors[name][:-1].copy()}, f"'{name}'", "F32 [127], expected F32 [128]"),
+            ({name: tensors[name][None]}, f"'{name}'", "F32 [1, 128], expected F32 [128]"),
+            ({name: tensors[name].astype(np.float16)}, f"'{name}'", "F16 [128], expected F32 [128]"),
+            ({"z.equalization_scales": tensors[name]}, "'z.equalization_scales'", "no layer that it belongs to"),
+            ({"a.column_scales": tensors[name]}, "'a.column_scales'", "no layer that it belongs to"),
+        ):
+            save_file(tensors | change, path, metadata)
+            self.check(run, small, folder, path, *expected)
+        data = path.read_bytes()
+        path.write_bytes(data[:-4])
+        self.check(run, small, folder, path, "truncated")
+
+    # DEFECT: nothing but the file itself tells that columns were scaled. Without it, as when someone copies only what mlx knows, both
+    # commands go on with other weights and exit with 0.
+    @pytest.mark.xfail(strict=True, reason="scales of columns that are missing are not missed")
+    def test_scales_of_columns_that_are_missing(self, run, small, made):
+        folder = made("mlx")
+        (folder / "equalization.safetensors").unlink()
+        self.check(run, small, folder, "equalization.safetensors")
+
+    def rewrite(self, folder, column, change):
+        """Writes the JSON of the first layer anew with pyarrow, and the sum that metadata.json has of the part."""
+        (part,) = folder.glob("*.parquet")
+        table = pq.read_table(part)
+        texts = table[column].to_pylist()
+        row = table["layer_name"].to_pylist().index("a.weight")
+        texts[row] = change(texts[row])
+        index = table.schema.get_field_index(column)
+        pq.write_table(table.set_column(index, table.schema.field(index), pa.array(texts, pa.string())), part)
+        metadata = json.loads((folder / "metadata.json").read_text())
+        data = part.read_bytes()
+        metadata["parts"][0] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+        return part
+
+    @pytest.mark.parametrize("change, expected", [
+        (lambda text: text.replace("[", "[0, ", 1), "has scales for 129 columns, there are 128"),
+        (lambda text: json.dumps({"equalization_scales": [0.0] * 128}), "the scale of column 0 is 0"),
+        (lambda text: json.dumps({"equalization_scales": [-1] * 128}), "the scale of column 0 is -1"),
+        (lambda text: json.dumps({"equalization_scales": [None] * 128}), "item 0 of equalization_scales is no finite number"),
+        (lambda text: json.dumps({"equalization_scales": [1e39] * 128}), "item 0 of equalization_scales is no finite number"),
+        (lambda text: json.dumps({"scales": [1] * 128}), "there is no list called equalization_scales"),
+        (lambda text: text[:-1], "JSON"),
+    ])  # fmt: skip
+    def test_scales_of_columns_in_parquet(self, run, small, made, change, expected):
+        folder = made("parquet")
+        part = self.rewrite(folder, "spatial_quant_json", change)
+        self.check(run, small, folder, part, "'a.weight': spatial_quant_json", expected)
+
+    # DEFECT: no command reads what goes by timestep, so validate passes whatever there is. (The library's load_time_aware() checks
+    # it, but takes [rows, groups] for [groups, rows], and scales of 0.)
+    @pytest.mark.xfail(strict=True, reason="validate does not look at what goes by timestep")
+    @pytest.mark.parametrize("name, change", [
+        ("b.time_bias", put("b.time_bias", (1, 2), np.nan)),
+        ("b.time_bias", replace("b.time_bias", lambda bias: bias[:, :-1])),
+        ("b.time_bias", replace("b.time_bias", np.transpose)),
+        ("b.act_scale", put("b.act_scale", 1, 0)),
+        ("z.time_bias", rename("b.time_bias", "z.time_bias")),
+        ("boundaries", describe(boundaries="[3, 2, 1]")),
+    ])  # fmt: skip
+    def test_what_goes_by_timestep(self, run, small, made, name, change):
+        folder = made("mlx")
+        path = folder / "timeaware.safetensors"
+        metadata, tensors = load(path)
+        change(metadata, tensors)
+        save_file(tensors, path, metadata)
+        self.check(run, small, folder, path, name, commands=["validate"])
+
+    @pytest.mark.xfail(strict=True, reason="validate does not look at what goes by timestep")
+    @pytest.mark.parametrize("change", [
+        lambda text: text.replace("[[", "[[0, ", 1),
+        lambda text: text.replace("[[", "[[], [", 1),
+        lambda text: text.replace('"boundaries": [', '"boundaries": [1e9, '),
+        lambda text: text[:-1],
+    ])  # fmt: skip
+    def test_what_goes_by_timestep_in_parquet(self, run, small, made, change):
+        folder = made("parquet")
+        part = self.rewrite(folder, "time_aware_quant_json", change)
+        self.check(run, small, folder, part, "'a.weight': time_aware_quant_json", commands=["validate"])

@@ -1,0 +1,146 @@
+"""quantize with a target size: what is written fits, is better than the same bits for all layers in as many bytes, and what cannot
+fit is refused with the size that can."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from calibrated_models import FORMATS, changing, record, settings
+from quantized_files import BF16, gauss, listing, quantize, refused
+from safetensors.numpy import save_file
+
+TIMESTEPS = range(0, 1000, 100)
+PLAIN = ["--group-size", 64, "--min-accuracy", 0]
+
+
+def size(folder):
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def mean_error(report):
+    """Weighted by the layers' sizes; of the outputs where that is known."""
+    errors = [layer["relative_rmse"] if layer["output_error"] is None else layer["output_error"] for layer in report["layers"]]
+    return np.average(errors, weights=[layer["parameters"] for layer in report["layers"]])
+
+
+def bits_of(report):
+    return {layer["name"]: layer["bits"] for layer in report["layers"]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Layers of many sizes, of which some are easy and some are hard: neighbours that are alike, as in tables of positions; normal
+    numbers; heavy tails; single large values."""
+    rng = np.random.default_rng(8)
+    folder = tmp_path_factory.mktemp("sizes")
+
+    def table(rows, columns):
+        waves = np.outer(2 * rng.random(rows), np.arange(columns) / columns) + rng.random((rows, 1))
+        return np.sin(2 * np.pi * waves) * 0.1 + rng.standard_normal((rows, columns)) * 0.005
+
+    weights = {"positions.weight": table(2048, 512)}
+    for i in range(4):
+        weights |= {
+            f"blocks.{i}.query.weight": rng.standard_normal((256, 512)) * 0.02,
+            f"blocks.{i}.value.weight": rng.standard_normal((128, 512)) * np.where(rng.random((128, 512)) < 0.015, 0.2, 0.02),
+            f"blocks.{i}.up.weight": rng.standard_t(3, (384, 512)) * 0.02,
+            f"blocks.{i}.down.weight": rng.standard_normal((192, 1024)) * 0.02,
+            f"blocks.{i}.table.weight": table(320, 256),
+        }
+    weights = {name: weight.astype(BF16) for name, weight in weights.items()}
+    save_file(weights | {"norm.weight": gauss(rng, 512)}, folder / "in.safetensors")
+    inputs = {}
+    for name, weight in weights.items():
+        if name.startswith("blocks."):
+            draw = changing(rng, weight.shape[1])
+            inputs |= {(name, t): draw(16, t) for t in TIMESTEPS}
+    return SimpleNamespace(path=folder / "in.safetensors", statistics=record(folder / "s.safetensors", inputs))
+
+
+def smallest(run, model, tmp_path, *options):
+    """What the refusal of a target of next to nothing names."""
+    result = run("quantize", model, tmp_path / "out", *options, "--target-size-mb", 0.001)
+    refused(result, 2, model, "target_model_size_mb is 0.001", "the smallest that is possible is ")
+    assert not (tmp_path / "out").exists()
+    return float(re.search(r"possible is ([0-9.]+)", result.stderr)[1])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestTarget:
+    @pytest.mark.parametrize("kind", ["data-free", "statistics", "time groups", "columns"])
+    def test_what_is_written_fits(self, run, model, tmp_path, format, kind):
+        options = [*PLAIN, "--format", format, "--modality", "image" if kind == "columns" else "text"]
+        options += settings(tmp_path / "q.yaml", enable_time_aware=kind == "time groups")
+        options += [] if kind == "data-free" else ["--calibration", model.statistics]
+        least = smallest(run, model.path, tmp_path, *options)
+        sizes = []
+        for target in (least, 1.4 * least, 100):
+            report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", target)
+            assert size(tmp_path / "out") <= target * 1e6, target
+            assert all(layer["planned_bits"] == layer["bits"] for layer in report["layers"])
+            sizes.append(report["bytes"])
+        assert sizes == sorted(sizes) and len(set(sizes)) == 3
+        assert set(bits_of(report).values()) == {8}
+        result = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", f"{least - 0.01:.2f}")
+        refused(result, 2, f"the smallest that is possible is {least:.2f}")
+
+    @pytest.mark.parametrize("kind", ["data-free", "statistics"])
+    @pytest.mark.parametrize("bits", [3, 5])
+    def test_better_than_the_same_bits_for_all(self, run, model, tmp_path, format, kind, bits, request):
+        if format == "parquet":
+            # DEFECT: scales and zero points are counted as 16 bits each, though compression leaves about 10, and each block with
+            # 3 KB, of which it takes less than 1. So 7 to 15 % of the target are not used, and the error is 1.07 to 1.25 times that
+            # of the same bits for all in as many bytes. 0.79 to 0.88 is possible.
+            request.applymarker(pytest.mark.xfail(strict=True, reason="part of the target is not used in Parquet"))
+        options = [*PLAIN, "--format", format] + ([] if kind == "data-free" else ["--calibration", model.statistics])
+        uniform = quantize(run, model.path, tmp_path / "uniform", *options, "--bits", bits)
+        report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", size(tmp_path / "uniform") / 1e6)
+        assert size(tmp_path / "out") <= size(tmp_path / "uniform")
+        assert len(set(bits_of(report).values())) > 1
+        assert mean_error(report) < mean_error(uniform)
+
+    # DEFECT: the margins for what is not known are in it (see above): 7 % more than a run with 2 bits takes with mlx, 21 % more in
+    # Parquet, and for 800 tensors of 256 values 2.6 MB instead of 0.08.
+    @pytest.mark.xfail(strict=True, reason="what is called the smallest possible is not")
+    def test_the_smallest_is_what_two_bits_take(self, run, model, tmp_path, format):
+        options = [*PLAIN, "--format", format]
+        quantize(run, model.path, tmp_path / "two", *options, "--bits", 2)
+        assert smallest(run, model.path, tmp_path, *options) <= 1.02 * size(tmp_path / "two") / 1e6 + 0.01
+
+    def test_bits_that_are_named_stay(self, run, model, tmp_path, format):
+        named = {"positions.weight": 8, "blocks.0.*": 2, "blocks.0.up": 5, "blocks.1.down": 16}
+        options = [*PLAIN, "--format", format, *settings(tmp_path / "q.yaml", layer_bit_widths=named)]
+        for target in (2.7, 3.2):
+            report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", target)
+            bits = bits_of(report)
+            assert size(tmp_path / "out") <= target * 1e6
+            assert bits["positions.weight"] == 8 and bits["blocks.0.up.weight"] == 5 and "blocks.1.down.weight" not in bits
+            assert {bits[f"blocks.0.{name}.weight"] for name in ("query", "value", "down", "table")} == {2}
+            assert len({bits[name] for name in bits if not name.startswith(("blocks.0", "positions"))}) > 1
+        with_positions = smallest(run, model.path, tmp_path / "none", *options)
+        assert with_positions > smallest(run, model.path, tmp_path / "none", *PLAIN, "--format", format) + 0.7
+
+    def test_min_accuracy_raises_no_bits_then(self, run, model, tmp_path, format):
+        options = ["--group-size", 64, "--format", format, "--min-accuracy", 0.99]
+        report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", 1.7)
+        assert size(tmp_path / "out") <= 1.7e6 and report["passed"] is False
+        assert listing(tmp_path) == ["out"]
+
+    # Layers of few rows, where the scales of the columns take more than the codes.
+    def test_scales_of_columns_count(self, run, tmp_path, format, request):
+        if format == "mlx":
+            # DEFECT: equalization.safetensors is not counted: 1.09 MB for a target of 0.51.
+            request.applymarker(pytest.mark.xfail(strict=True, reason="scales of columns are not counted"))
+        rng = np.random.default_rng(9)
+        sizes = np.exp(rng.standard_normal((2, 4096)))
+        weights = {f"blocks.{i}.weight": (gauss(rng, 8, 4096, dtype=np.float32) * sizes[0]).astype(BF16) for i in range(40)}
+        save_file(weights, tmp_path / "in.safetensors")
+        inputs = {(name, None): rng.standard_normal((8, 4096)) * sizes[1] for name in weights}
+        statistics = record(tmp_path / "s.safetensors", inputs)
+        options = [*PLAIN, "--format", format, "--modality", "image", "--calibration", statistics]
+        least = smallest(run, tmp_path / "in.safetensors", tmp_path, *options)
+        for target in (least, 1.5 * least):
+            report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, "--target-size-mb", target)
+            assert all(layer["equalized"] for layer in report["layers"])
+            assert size(tmp_path / "out") <= target * 1e6
