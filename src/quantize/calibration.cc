@@ -7,6 +7,17 @@
 #include "base/text.h"
 
 namespace ballast {
+namespace {
+
+// The fewer inputs there were for each column, the less is to be made of which of them went together. Where their number is not
+// told, each timestep counts as one.
+double damping_of(const LayerStatistics& layer) {
+  const double count = std::accumulate(layer.counts.begin(), layer.counts.end(), 0.0);
+  if (count <= static_cast<double>(layer.timesteps())) return Feedback::kLeastDamping;
+  return std::max(Feedback::kLeastDamping, static_cast<double>(layer.columns) / count);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model,
                                                        std::span<const LayerPlan> plans, const QuantizeConfig& config,
@@ -29,7 +40,6 @@ Result<void> Calibration::prepare(Modality modality) {
   has_ranges_.assign(plans_.size(), false);
   TimeGroups groups;
   std::size_t too_large = 0;
-  std::size_t few_inputs = 0;
   std::uint64_t limit_for_all = 0;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (!covers(i)) continue;
@@ -44,19 +54,11 @@ Result<void> Calibration::prepare(Modality modality) {
     // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit_mb;
-    const double count = std::accumulate(layer->counts.begin(), layer->counts.end(), 0.0);
-    // Without counts there is 1 for each timestep.
-    if (has_feedback_[i] && count > static_cast<double>(layer->timesteps()))
-      few_inputs += count < 4 * static_cast<double>(layer->columns) ? 1 : 0;
     if (has_feedback_[i]) continue;
     ++too_large;
     limit_for_all = std::max(limit_for_all, needed);
   }
-  if (few_inputs > 0) {
-    warnings_.push_back(fmt::format(
-        "Hessians of {} layers are of fewer inputs than 4 for each column: without them the error may be less", few_inputs));
-  }
-  if (config_.method == QuantizeMethod::kRtn) warnings_.emplace_back("method rtn does not look at statistics");
+  if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not look at statistics");
   if (config_.enable_time_aware.value_or(false) && !has_times) {
     warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
   }
@@ -81,12 +83,13 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
   auto layer = statistics_.read(name_of(tensor));
   if (!layer) return std::unexpected(layer.error());
   if (time_aware_) inputs.time_groups = group_means(*layer, starts_);
+  const double damping = damping_of(*layer);
   inputs.importance = std::move(layer->importance);
   if (!has_feedback(tensor)) return inputs;
   const auto read_rows = [&](std::uint64_t first, std::span<float> rows) {
     return statistics_.read_hessian(name_of(tensor), first, rows);
   };
-  auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads);
+  auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads, damping);
   if (!feedback) {
     return fail_at(escape(statistics_.file().path()),
                    std::move(feedback.error()).at(fmt::format("the Hessian of tensor {}", quote(name_of(tensor)))));

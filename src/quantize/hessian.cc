@@ -13,7 +13,6 @@ namespace ballast {
 namespace {
 
 constexpr std::uint64_t kPanel = 64;  // rows that are read, or eliminated, at once
-constexpr double kDamping = 0.01;     // of the mean diagonal
 
 // Rows that are whole powers of two apart would share too few places in the cache.
 constexpr std::uint64_t panel_stride(std::uint64_t columns) { return columns + 16; }
@@ -76,12 +75,12 @@ Result<Triangle> read_matrix(std::uint64_t columns, const Feedback::ReadRows& re
 }
 
 // Makes the mean of the diagonal 1, so that neither products overflow nor small values vanish, and adds the damping to it.
-Result<void> normalize(Triangle& triangle) {
+Result<void> normalize(Triangle& triangle, double damping) {
   const double sum = std::accumulate(triangle.diagonal.begin(), triangle.diagonal.end(), 0.0);
   if (sum == 0) return fail(Errc::kCorrupt, "all {} values on the diagonal are 0", triangle.diagonal.size());
   const double mean = sum / static_cast<double>(triangle.diagonal.size());
   for (float& value : triangle.below) value = static_cast<float>(static_cast<double>(value) / mean);
-  for (float& value : triangle.diagonal) value = static_cast<float>(static_cast<double>(value) / mean + kDamping);
+  for (float& value : triangle.diagonal) value = static_cast<float>(static_cast<double>(value) / mean + damping);
   return {};
 }
 
@@ -171,12 +170,12 @@ Result<void> factor(Triangle& triangle, unsigned threads) {
 
 }  // namespace
 
-Result<Feedback> Feedback::make(std::uint64_t columns, const ReadRows& read, unsigned threads) {
+Result<Feedback> Feedback::make(std::uint64_t columns, const ReadRows& read, unsigned threads, double damping) {
   auto triangle = read_matrix(columns, read);
   if (!triangle) return std::unexpected(std::move(triangle).error());
-  if (auto done = normalize(*triangle); !done) return std::unexpected(std::move(done).error());
+  if (auto done = normalize(*triangle, damping); !done) return std::unexpected(std::move(done).error());
   if (auto done = factor(*triangle, threads); !done) return std::unexpected(std::move(done).error());
-  return Feedback(*std::move(triangle));
+  return Feedback(*std::move(triangle), damping);
 }
 
 std::uint64_t Feedback::bytes(std::uint64_t columns) {

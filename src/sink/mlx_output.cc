@@ -133,6 +133,9 @@ class MlxOutput final : public QuantizedOutput {
     const auto header = safetensors::make_layout(specs, {{"format", "mlx"}});
     if (!header) return std::unexpected(header.error());
     std::uint64_t bytes = header->header.size() + kShardBytes * (1 + header->file_size / kMostPerShard);
+    // The index, and a config that has an entry for each layer, twice.
+    constexpr std::uint64_t kLine = 64;
+    for (const TensorSpec& spec : specs) bytes += 2 * spec.name.size() + kLine;
     for (const SideFile& side : declare_sides(specs.size())) {
       const auto layout = safetensors::make_layout(side.tensors, side.metadata);
       if (!layout) return std::unexpected(layout.error());

@@ -92,7 +92,8 @@ Result<std::uint64_t> ParquetSizes::frame(const QuantizeWork& work) const {
   // Files, and groups of small blocks, each of which has a frame of its own.
   constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{16} << 20;
-  return *rest * (1 + values / kFileBytes) + lone_ * (lone + values / kGroupBytes);
+  constexpr std::uint64_t kMetadata = 4096;  // beside the parts
+  return kMetadata + *rest * (1 + values / kFileBytes) + lone_ * (lone + values / kGroupBytes);
 }
 
 Result<double> ParquetSizes::parameters(const CodedRows& sample) const {

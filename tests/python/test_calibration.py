@@ -79,8 +79,7 @@ class TestOutputError:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("kind", [
         "plain",
-        # DEFECT: what is added to the diagonal for GPTQ's sake is in the figure, too: 0.0426 where the outputs are off by 0.0413.
-        pytest.param("hessian", marks=pytest.mark.xfail(strict=True, reason="output_error of gptq is of the damped Hessian")),
+        "hessian",
     ])  # fmt: skip
     def test_the_report_tells_what_numpy_finds(self, run, layers, tmp_path, format, kind):
         options = [*PLAIN, "--format", format, "--calibration", getattr(layers, kind)]
@@ -115,9 +114,6 @@ class TestOutputError:
         text = done(run("quantize", layers.path, tmp_path / "after", *options, "--calibration", statistics)).stdout
         assert "statistics of 1 of 2 layers" in text and "without: attention.weight" in text
 
-    # DEFECT: with half as many inputs as columns, which do not go together, GPTQ makes the error 158 where rtn's is 100 and that of the
-    # search without statistics 90. The statistics tell how many inputs there were.
-    @pytest.mark.xfail(strict=True, reason="a Hessian of few inputs is believed as much as any other")
     def test_a_hessian_of_few_inputs_does_no_harm(self, run, tmp_path):
         rng = np.random.default_rng(5)
         draw, name = independent(rng, 512), "a.weight"
@@ -254,9 +250,6 @@ class TestTimeAware:
             results.append(without_keys(contents(tmp_path / f"{groups}")))
         assert results[0] == results[1]
 
-    # DEFECT: the guard takes the variance of the recorded inputs for that of all, and so believes that the mean of one input is exact.
-    # Error without groups 64, with 25 groups of one input each 90 (rtn = 100), though nothing drifts here.
-    @pytest.mark.xfail(strict=True, reason="biases from few inputs do harm")
     def test_few_inputs_do_no_harm(self, run, tmp_path, format):
         rng = np.random.default_rng(6)
         size, name = outliers(rng, 512), "a.weight"
@@ -283,7 +276,8 @@ class TestWhoIsTimeAware:
         options += [*PLAIN, "--format", format, "--method", "rtn", "--modality", modality, "--calibration", drifting.timed]
         report = quantize(run, drifting.path, tmp_path / "out", *options)
         boundaries, found = time_parameters(tmp_path / "out")
-        assert report["calibration"]["time_groups"] == max(groups, 1) and report["warnings"] == []
+        assert report["calibration"]["time_groups"] == max(groups, 1)
+        assert report["warnings"] == ([] if groups else ["method rtn does not look at statistics"])
         assert len(found) == (2 if groups else 0) and len(boundaries) == max(groups - 1, 0)
         if format == "mlx":
             assert (tmp_path / "out/timeaware.safetensors").exists() == bool(groups)
@@ -402,9 +396,6 @@ class TestSpatial:
         # A Hessian makes good for more.
         assert not is_spatial("image", statistics=spatial.hessian)
 
-    # DEFECT: bits are chosen before columns are scaled, and nothing looks at the cosine after that: with 4 bits it is below the
-    # minimum, while the warning speaks of 8. Without scaling the layer would be good enough with 4.
-    @pytest.mark.xfail(strict=True, reason="scaling columns does not mind min_accuracy")
     def test_the_minimum_is_kept(self, run, tmp_path):
         rng = np.random.default_rng(14)
         save_file({"a.weight": (rng.standard_t(4, (300, 512)) * 0.02).astype(BF16)}, tmp_path / "in.safetensors")
