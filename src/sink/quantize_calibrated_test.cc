@@ -157,6 +157,13 @@ TEST_P(Calibrated, ScalesColumnsAndRestoresThem) {
   EXPECT_EQ(validated->layers[0].quality.relative_rmse, report->layers[0].quality.relative_rmse);
   EXPECT_LT(validated->layers[0].quality.relative_rmse, 0.3);
   if (GetParam() == QuantizeFormat::kParquet) return;
+  // What restores the columns goes along, or is missed.
+  ASSERT_TRUE(convert_model(*Model::open(dir_.path("out")), dir_.path("copy")));
+  EXPECT_EQ(validate_model(*model, dir_.path("copy"))->layers[0].quality.relative_rmse, report->layers[0].quality.relative_rmse);
+  fs::remove(dir_.path("copy/equalization.safetensors"));
+  const auto missed = validate_model(*model, dir_.path("copy"));
+  ASSERT_FALSE(missed);
+  EXPECT_THAT(missed.error().message, HasSubstr("equalization.safetensors: is missing"));
   ASSERT_TRUE(dequantize_model(dir_.path("out"), dir_.path("back.safetensors")));
   const auto weights = load_quantized_weights(dir_.path("out"));
   ASSERT_TRUE(weights) << weights.error().message;
