@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy
@@ -176,6 +177,23 @@ def figures(sides, path):
             }
         rows.append(row)
     return rows
+
+
+def watch_memory(command):
+    """The peak of RssAnon in bytes and the seconds that a command takes, and the JSON that it prints."""
+    start, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile() as out, subprocess.Popen(command, stdout=out) as process:
+        while process.poll() is None:
+            with open(f"/proc/{process.pid}/status") as status:
+                anonymous = [int(line.split()[1]) for line in status if line.startswith("RssAnon:")]
+            peak = max(peak, *anonymous, 0)
+            time.sleep(0.002)
+        seconds = time.perf_counter() - start
+        out.seek(0)
+        report = json.load(out)
+    if process.returncode != 0:
+        sys.exit(process.returncode)
+    return peak * 1024, seconds, report
 
 
 def machine():

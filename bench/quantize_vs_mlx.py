@@ -7,7 +7,6 @@ and biases. Then a 4 GiB model is quantized with `search`, and the memory that t
 """
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy
-from load_vs_peers import machine, make_header, prepare
+from load_vs_peers import machine, make_header, prepare, watch_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST = 5.0  # how many times as fast as mlx
@@ -82,23 +81,6 @@ def check_same(a, b):
     for name, array in left.items():
         if not mx.array_equal(array.view(mx.uint16), right[name].view(mx.uint16)):
             sys.exit(f"{name} differs from mlx")
-
-
-def watch_memory(command):
-    """The peak of RssAnon in bytes and the seconds that a command takes."""
-    start, peak = time.perf_counter(), 0
-    with tempfile.TemporaryFile() as out, subprocess.Popen(command, stdout=out) as process:
-        while process.poll() is None:
-            with open(f"/proc/{process.pid}/status") as status:
-                anonymous = [int(line.split()[1]) for line in status if line.startswith("RssAnon:")]
-            peak = max(peak, *anonymous, 0)
-            time.sleep(0.002)
-        seconds = time.perf_counter() - start
-        out.seek(0)
-        report = json.load(out)
-    if process.returncode != 0:
-        sys.exit(process.returncode)
-    return peak * 1024, seconds, report
 
 
 def main():

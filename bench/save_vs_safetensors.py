@@ -19,7 +19,7 @@ from pathlib import Path
 
 import ml_dtypes  # noqa: F401  numpy needs it to know bfloat16
 import numpy
-from load_vs_peers import machine, make_file
+from load_vs_peers import machine, make_file, watch_memory
 from safetensors.numpy import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,19 +94,8 @@ def make_f32(path, size):
 def measure_conversion(program, folder, size):
     source = make_f32(os.path.join(folder, "f32.safetensors"), size)
     target = os.path.join(folder, "bf16.safetensors")
-    start = time.perf_counter()
-    peak = 0
-    with subprocess.Popen([program, "convert", source, target, "--dtype", "bf16", "--json"], stdout=subprocess.PIPE) as process:
-        while process.poll() is None:
-            with open(f"/proc/{process.pid}/status") as status:
-                anonymous = [int(line.split()[1]) for line in status if line.startswith("RssAnon:")]
-            peak = max(peak, *anonymous, 0)
-            time.sleep(0.001)
-        seconds = time.perf_counter() - start
-        written = json.load(process.stdout)["files"][0]["size"]
-    if process.returncode != 0:
-        sys.exit(process.returncode)
-    return {"seconds": seconds, "peak_rss_anon": peak * 1024, "read": os.path.getsize(source), "written": written}
+    peak, seconds, report = watch_memory([program, "convert", source, target, "--dtype", "bf16", "--json"])
+    return {"seconds": seconds, "peak_rss_anon": peak, "read": os.path.getsize(source), "written": report["files"][0]["size"]}
 
 
 def print_table(result):

@@ -41,21 +41,9 @@ struct Selection {
   Stats stats;  // one each, or none at all
 };
 
-struct Totals {
-  std::uint64_t tensors = 0;
-  std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;
-
-  void add(const TensorInfo& tensor) {
-    ++tensors;
-    parameters += tensor.elements();
-    bytes += tensor.bytes();
-  }
-};
-
 std::map<DType, Totals> totals_by_dtype(std::span<const TensorInfo* const> tensors) {
   std::map<DType, Totals> totals;
-  for (const TensorInfo* const tensor : tensors) totals[tensor->dtype].add(*tensor);
+  for (const TensorInfo* const tensor : tensors) totals[tensor->dtype].add(tensor->elements(), tensor->bytes());
   return totals;
 }
 

@@ -19,21 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Totals {
-  std::uint64_t tensors = 0;
-  std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;
-
-  void add(const QuantizedTensorInfo& tensor) {
-    ++tensors;
-    parameters += tensor.parameters;
-    bytes += tensor.bytes;
-  }
-};
-
 Totals total(const QuantizedModelInfo& model) {
   Totals all;
-  for (const QuantizedTensorInfo& tensor : model.tensors) all.add(tensor);
+  for (const QuantizedTensorInfo& tensor : model.tensors) all.add(tensor.parameters, tensor.bytes);
   return all;
 }
 
@@ -47,7 +35,7 @@ std::string width_name(const QuantizedTensorInfo& tensor) {
 
 std::map<std::string, Totals> totals_by_width(const QuantizedModelInfo& model) {
   std::map<std::string, Totals> totals;
-  for (const QuantizedTensorInfo& tensor : model.tensors) totals[width_name(tensor)].add(tensor);
+  for (const QuantizedTensorInfo& tensor : model.tensors) totals[width_name(tensor)].add(tensor.parameters, tensor.bytes);
   return totals;
 }
 
@@ -56,7 +44,8 @@ void print_json(const QuantizedView& view, const QuantizedModelInfo& model,
   Json files = Json::array();
   for (const ConvertedFile& file : model.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
   std::map<std::string, Totals> by_dtype;
-  for (const QuantizedTensorInfo& tensor : model.tensors) by_dtype[std::string(name(tensor.dtype))].add(tensor);
+  for (const QuantizedTensorInfo& tensor : model.tensors)
+    by_dtype[std::string(name(tensor.dtype))].add(tensor.parameters, tensor.bytes);
   Json dtypes = Json::object();
   for (const auto& [dtype, totals] : by_dtype) dtypes[dtype] = totals_json(totals);
   const Totals all = total(model);

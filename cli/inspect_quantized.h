@@ -8,6 +8,18 @@
 
 namespace ballast::cli {
 
+struct Totals {
+  std::uint64_t tensors = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+
+  void add(std::uint64_t more_parameters, std::uint64_t more_bytes) {
+    ++tensors;
+    parameters += more_parameters;
+    bytes += more_bytes;
+  }
+};
+
 struct QuantizedView {
   std::string path;
   std::string filter = "*";

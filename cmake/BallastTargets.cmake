@@ -28,7 +28,7 @@ endfunction()
 # A program for tests, benchmarks or examples.
 function(ballast_program name)
   add_executable(${name} ${ARGN})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ballast fmt::fmt)
   ballast_compile_options(${name})
 endfunction()

@@ -19,6 +19,7 @@
 
 #include "base/fail.h"
 #include "format/parquet/parquet.h"
+#include "tests/support/probe.h"
 
 namespace {
 
@@ -26,39 +27,10 @@ using ballast::Errc;
 using ballast::fail;
 using ballast::Result;
 using ballast::parquet::Block;
+using ballast::test::from_hex;
+using ballast::test::hex;
+using ballast::test::probe_name;
 using nlohmann::json;
-
-std::string_view name(Errc code) {
-  switch (code) {
-    case Errc::kIo: return "io";
-    case Errc::kWrite: return "write";
-    case Errc::kCorrupt: return "corrupt";
-    case Errc::kUnsupported: return "unsupported";
-    case Errc::kNotFound: return "not_found";
-    case Errc::kInvalidArgument: return "invalid_argument";
-    case Errc::kBelowMinimum: return "below_minimum";
-    case Errc::kCancelled: return "cancelled";
-  }
-  return "?";
-}
-
-std::string hex(std::span<const std::byte> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte byte : bytes) {
-    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
-    text += kDigits[std::to_integer<unsigned>(byte) & 15];
-  }
-  return text;
-}
-
-std::vector<std::byte> from_hex(std::string_view text) {
-  std::vector<std::byte> bytes(text.size() / 2);
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<std::byte>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
-  return bytes;
-}
 
 json bits_of(std::span<const float> values) {
   json list = json::array();
@@ -172,7 +144,8 @@ Result<json> answer(const json& request) {
 int main() {
   for (std::string line; std::getline(std::cin, line);) {
     auto result = answer(json::parse(line));
-    json reply = result ? std::move(*result) : json{{"code", name(result.error().code)}, {"message", result.error().message}};
+    json reply =
+        result ? std::move(*result) : json{{"code", probe_name(result.error().code)}, {"message", result.error().message}};
     reply["ok"] = result.has_value();
     std::cout << reply.dump() << '\n' << std::flush;
   }

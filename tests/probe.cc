@@ -26,36 +26,16 @@
 #include "format/mlx_json/values.h"
 #include "quantize/statistics.h"
 #include "quantize/time_groups.h"
+#include "tests/support/probe.h"
 
 namespace {
 
 using ballast::Errc;
 using ballast::Result;
+using ballast::test::from_hex;
+using ballast::test::hex;
+using ballast::test::probe_name;
 using nlohmann::json;
-
-std::string_view name(Errc code) {
-  switch (code) {
-    case Errc::kIo: return "io";
-    case Errc::kWrite: return "write";
-    case Errc::kCorrupt: return "corrupt";
-    case Errc::kUnsupported: return "unsupported";
-    case Errc::kNotFound: return "not_found";
-    case Errc::kInvalidArgument: return "invalid_argument";
-    case Errc::kBelowMinimum: return "below_minimum";
-    case Errc::kCancelled: return "cancelled";
-  }
-  return "?";
-}
-
-std::string hex(std::span<const std::byte> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte byte : bytes) {
-    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
-    text += kDigits[std::to_integer<unsigned>(byte) & 15];
-  }
-  return text;
-}
 
 // A file that opens must be readable: such a failure has a code that no refusal of a file has.
 std::unexpected<ballast::Error> unreadable(std::string message) {
@@ -90,14 +70,6 @@ Result<json> part(const std::string& path, const std::string& tensor, const std:
   const auto slice = model->slice(tensor, *slices);
   if (!slice) return std::unexpected(slice.error());
   return json{{"shape", slice->shape()}, {"bytes", hex(slice->bytes())}};
-}
-
-std::vector<std::byte> from_hex(std::string_view text) {
-  std::vector<std::byte> bytes(text.size() / 2);
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<std::byte>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
-  return bytes;
 }
 
 Result<json> converted(std::string_view from_name, std::string_view to_name, std::string_view text) {
@@ -181,7 +153,8 @@ Result<json> answer(std::istringstream request) {
 int main() {
   for (std::string line; std::getline(std::cin, line);) {
     auto result = answer(std::istringstream(line));
-    json reply = result ? std::move(*result) : json{{"code", name(result.error().code)}, {"message", result.error().message}};
+    json reply =
+        result ? std::move(*result) : json{{"code", probe_name(result.error().code)}, {"message", result.error().message}};
     reply["ok"] = result.has_value();
     std::cout << reply.dump() << '\n' << std::flush;
   }

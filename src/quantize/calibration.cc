@@ -63,9 +63,8 @@ Result<void> Calibration::prepare(Modality modality) {
     warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
   }
   if (too_large > 0) {
-    warnings_.push_back(
-        fmt::format("Hessians are not used, since {} of them {} too large for the memory limit of {} MiB; {} would do", too_large,
-                    too_large == 1 ? "is" : "are", config_.max_memory_limit_mb, limit_for_all));
+    warnings_.push_back(fmt::format("{} of the Hessians {} not used: too large for the memory limit of {} MiB; {} would do",
+                                    too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit_mb, limit_for_all));
   }
   if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
   return {};

@@ -153,7 +153,7 @@ void store_group(const RowFormat& format, const Columns& group, const Tile& tile
 }  // namespace
 
 GptqSums gptq_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, const Feedback& feedback,
-                   const CodedRows& out) {
+                   const CodedRows& out, std::span<const float> importance) {
   assert(feedback.columns() == format.columns && format.group_size <= kLargestGroup);
   const std::uint64_t count = rows.size() * 8 / bits(dtype) / format.columns;
   GptqSums sums;
@@ -171,7 +171,7 @@ GptqSums gptq_rows(const RowFormat& format, DType dtype, std::span<const std::by
     }
     for (std::size_t i = 0; i < tile_rows; ++i) sums.output_error += tile.costs[i];
   }
-  sums.quality = compare_rows(format, dtype, rows, out.packed, out.scales, out.offsets);
+  sums.quality = compare_rows(format, dtype, rows, out.packed, out.scales, out.offsets, importance);
   return sums;
 }
 

@@ -88,10 +88,22 @@ std::span<const std::byte> next_chunk(DType dtype, std::span<const std::byte> ro
   return rows.subspan(begin, std::min<std::uint64_t>(kChunk * bits(dtype) / 8, rows.size() - begin));
 }
 
-// One of the numbers that there are for each column.
-float at_column(std::span<const float> columns, const Chunk& chunk, std::size_t i) {
-  return columns[(chunk.column + i) % columns.size()];
-}
+// The numbers that there are for each column, for the values of a chunk one after the other; 1 if there are none.
+class ByColumn {
+ public:
+  ByColumn(std::span<const float> columns, const Chunk& chunk) : columns_(columns), next_(chunk.column) {}
+
+  float next() {
+    if (columns_.empty()) return 1;
+    const float value = columns_[next_];
+    next_ = next_ + 1 == columns_.size() ? 0 : next_ + 1;
+    return value;
+  }
+
+ private:
+  std::span<const float> columns_;
+  std::size_t next_;
+};
 
 // The values as floats, in place if they are and fill whole groups.
 const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, Buffers& buffers) {
@@ -100,7 +112,8 @@ const float* values_of(const RowFormat& format, DType dtype, const std::byte* by
   if (dtype == DType::kF32 && aligned && as_they_are) return reinterpret_cast<const float*>(bytes);
   load_values(dtype, bytes, chunk.count, buffers.values);
   if (!format.restore.empty()) {
-    for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] /= at_column(format.restore, chunk, i);
+    ByColumn restore(format.restore, chunk);
+    for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] /= restore.next();
   }
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
   std::fill(buffers.values.begin() + chunk.count, buffers.values.begin() + filled, buffers.values.front());
@@ -111,10 +124,11 @@ const float* values_of(const RowFormat& format, DType dtype, const std::byte* by
 const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk, Buffers& buffers) {
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
   if (importance.empty() && format.restore.empty() && filled == chunk.count) return nullptr;
+  ByColumn weights(importance, chunk);
+  ByColumn restore(format.restore, chunk);
   for (std::size_t i = 0; i < chunk.count; ++i) {
-    const float weight = importance.empty() ? 1.0F : at_column(importance, chunk, i);
-    const float restore = format.restore.empty() ? 1.0F : at_column(format.restore, chunk, i);
-    buffers.importance[i] = weight * (restore * restore);
+    const float unit = restore.next();
+    buffers.importance[i] = weights.next() * (unit * unit);
   }
   std::fill(buffers.importance.begin() + chunk.count, buffers.importance.begin() + filled, 0.0F);
   return buffers.importance.data();
@@ -127,16 +141,16 @@ struct Compared {
   const Chunk& chunk;
 };
 
-// Calls work(column's place in the chunk, value, gap) for each value as it was before it was coded, and as it is read.
+// Calls work(value, gap) for each value as it was before it was coded, and how far it is off as it is read.
 template <class Work>
 void for_each_gap(const Compared& compared, Work&& work) {
   std::array<float, kChunk> decoded{};
   decode_groups(compared.coded, decoded.data());
-  const std::span<const float> restore = compared.coded.format.restore;
+  ByColumn restore(compared.coded.format.restore, compared.chunk);
   for (std::size_t i = 0; i < compared.chunk.count; ++i) {
-    const double unit = restore.empty() ? 1.0 : static_cast<double>(at_column(restore, compared.chunk, i));
+    const auto unit = static_cast<double>(restore.next());
     const auto value = static_cast<double>(compared.values[i]);
-    work(i, value * unit, (static_cast<double>(decoded[i]) - value) * unit);
+    work(value * unit, (static_cast<double>(decoded[i]) - value) * unit);
   }
 }
 
@@ -144,7 +158,7 @@ void for_each_gap(const Compared& compared, Work&& work) {
 // for squares that no float holds.
 QualitySums compare_one_by_one(const Compared& compared) {
   QualitySums sums{.count = compared.chunk.count};
-  for_each_gap(compared, [&](std::size_t, double value, double gap) {
+  for_each_gap(compared, [&](double value, double gap) {
     sums.weights += value * value;
     sums.cross += value * gap;
     sums.error += gap * gap;
@@ -166,8 +180,9 @@ QualitySums compare_chunk(const Compared& compared) {
 // The same with every column as important as it is.
 void add_weighted(const Compared& compared, std::span<const float> importance, QualitySums& sums) {
   if (importance.empty()) return;
-  for_each_gap(compared, [&](std::size_t i, double value, double gap) {
-    const auto weight = static_cast<double>(at_column(importance, compared.chunk, i));
+  ByColumn weights(importance, compared.chunk);
+  for_each_gap(compared, [&](double value, double gap) {
+    const auto weight = static_cast<double>(weights.next());
     sums.weighted += weight * value * value;
     sums.weighted_error += weight * gap * gap;
   });
@@ -219,7 +234,8 @@ void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed,
     const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
     decode_groups(coded, buffers.values.data());
     if (!format.restore.empty()) {
-      for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] *= at_column(format.restore, chunk, i);
+      ByColumn restore(format.restore, chunk);
+      for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] *= restore.next();
     }
     std::copy_n(buffers.values.begin(), chunk.count, out.begin() + static_cast<std::ptrdiff_t>(at.value));
   });

@@ -198,10 +198,8 @@ Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder) {
   const std::uint64_t least = std::accumulate(layers.begin(), layers.end(), *fixed,
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
   if (target < static_cast<double>(least)) {
-    return fail(Errc::kInvalidArgument,
-                "target_model_size_mb is {}, the smallest that is possible is {:.2f}: {} of it are not to be quantized",
-                *work.config.target_model_size_mb, static_cast<double>(least) / kMegabyte + 0.005,
-                fmt::format("{:.2f}", static_cast<double>(*fixed) / kMegabyte));
+    return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {:.2f}",
+                *work.config.target_model_size_mb, static_cast<double>(least) / kMegabyte + 0.005);
   }
   const auto budget = static_cast<std::uint64_t>(std::min(target, 1e18)) - *fixed;
   const std::vector<std::size_t> chosen = allot_bits(layers, budget);

@@ -127,4 +127,11 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
   return companions;
 }
 
+void leave_out_quantization(std::vector<Companion>& companions) {
+  std::erase_if(companions, [](const Companion& companion) {
+    return companion.name == "quantization_config.json" || companion.name == kTimeAwareFile ||
+           companion.name == kEqualizationFile;
+  });
+}
+
 }  // namespace ballast

@@ -26,4 +26,7 @@ std::string with_dtype(std::string_view config, std::string_view dtype);
 // A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
 std::string with_quantization(std::string_view config, std::string_view section, bool equalized = false);
 
+// Takes out the files that are about quantized weights which the output does not have.
+void leave_out_quantization(std::vector<Companion>& companions);
+
 }  // namespace ballast

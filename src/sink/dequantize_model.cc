@@ -14,7 +14,6 @@
 #include "model/locate.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quantized_source.h"
-#include "quantize/side_files.h"
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 
@@ -45,10 +44,8 @@ std::vector<TensorSpec> declare(const QuantizedSource& source, std::optional<DTy
 Result<std::vector<Companion>> companions_of(const QuantizedSource& source, std::span<const TensorSpec> specs) {
   auto companions = find_companions(source.directory(), main_dtype(specs));
   if (!companions) return companions;
-  std::erase_if(*companions, [](const Companion& companion) {
-    return companion.name == kParquetMetadataFile || companion.name == "quantization_config.json" ||
-           companion.name == kTimeAwareFile || companion.name == kEqualizationFile;
-  });
+  leave_out_quantization(*companions);
+  std::erase_if(*companions, [](const Companion& companion) { return companion.name == kParquetMetadataFile; });
   const auto config = std::ranges::find(*companions, "config.json", &Companion::name);
   if (config != companions->end()) config->text = with_quantization(config->text, {});
   return companions;

@@ -20,7 +20,6 @@
 #include "quantize/quality.h"
 #include "quantize/quantized_source.h"
 #include "quantize/report.h"
-#include "quantize/side_files.h"
 #include "sink/choose_layers.h"
 #include "sink/companions.h"
 #include "sink/layer_coder.h"
@@ -117,6 +116,7 @@ class Quantization {
   std::string make_key() const;
   bool is_finished(const std::string& directory) const;
   std::vector<std::string> warnings() const;
+
   const QuantizeOptions& options_;
   QuantizeWork work_;
   LayerCoder coder_;
@@ -213,11 +213,7 @@ Result<void> Quantization::prepare() {
     auto companions = find_companions(work_.model.directory(), {});
     if (!companions) return std::unexpected(companions.error());
     work_.companions = std::move(*companions);
-    // It would be about weights that are not there any more.
-    std::erase_if(work_.companions, [](const Companion& companion) {
-      return companion.name == "quantization_config.json" || companion.name == kTimeAwareFile ||
-             companion.name == kEqualizationFile;
-    });
+    leave_out_quantization(work_.companions);
   }
   return choose_threads();
 }
@@ -226,6 +222,7 @@ Result<void> Quantization::prepare() {
 // rest.
 Result<void> Quantization::choose_threads() {
   constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
+  const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
   std::uint64_t fixed = kFixed;
   std::uint64_t largest = 1;
   for (const TensorBlock& block : work_.blocks) {
@@ -236,14 +233,12 @@ Result<void> Quantization::choose_threads() {
     const bool has_feedback = work_.calibration && work_.calibration->has_feedback(block.tensor);
     if (has_feedback) fixed = std::max(fixed, kFixed + 2 * Feedback::bytes(format.columns));
     const std::uint64_t bytes = block.rows * row + (has_feedback ? gptq_bytes(format) : 0);
-    const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
     if (bytes > limit / 2) {
       return coder_.fail_tensor(block.tensor, Errc::kUnsupported,
                                 fmt::format("a block of it takes {} bytes, half of the memory limit is {}", bytes, limit / 2));
     }
     largest = std::max(largest, bytes);
   }
-  const std::uint64_t limit = std::uint64_t{options_.config.max_memory_limit_mb} << 20;
   const std::uint64_t room = std::max(limit / 3, limit - std::min(limit, fixed));
   threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(room / largest, 1, thread_count(options_.config.num_threads)));
   return {};

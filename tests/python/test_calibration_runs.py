@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from calibrated_models import FORMATS, Recorder, changing, column_scales, load, record, settings, time_parameters
 from conftest import one_error_line
+from processes import kill_when_noted
 from quantized_files import BF16, contents, done, gauss, listing, quantize, refused
 from safetensors.numpy import save_file
 
@@ -119,16 +120,9 @@ class TestSameBytes:
         assert listing(tmp_path) == ["out", "timed", "whole"]
 
     def break_off(self, build_dir, model, out, *options):
-        """Kills a run as soon as its journal has something beside its key."""
         command = [build_dir / "ballast", "quantize", model.path, out, *model.options, "--resume", "--threads", "1", *options]
         journal = out.with_name("out.incomplete") / "journal"
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            while process.poll() is None:
-                if journal.exists() and journal.stat().st_size > 64:
-                    process.kill()
-                    break
-                time.sleep(0.001)
-        assert process.returncode == -signal.SIGKILL
+        kill_when_noted(command, journal)
 
     def test_layers_that_were_done_are_kept(self, build_dir, run, long_model, tmp_path, format):
         self.break_off(build_dir, long_model, tmp_path / "out", "--format", format)
@@ -244,18 +238,10 @@ class TestStatisticsThatAreRefused:
         refused(result, 3, path, *expected)
         assert listing(tmp_path) == before
 
-    @pytest.mark.parametrize("damage", DAMAGED_STATISTICS)
-    def test_statistics(self, run, small, tmp_path, format, damage):
-        metadata, tensors = load(small.plain)
-        change, expected = DAMAGED_STATISTICS[damage]
-        change(metadata, tensors)
-        save_file(tensors, tmp_path / "s.safetensors", metadata)
-        self.check(run, small, tmp_path, format, tmp_path / "s.safetensors", *expected)
-
-    @pytest.mark.parametrize("damage", DAMAGED_HESSIANS)
-    def test_hessians(self, run, small, tmp_path, format, damage):
-        metadata, tensors = load(small.hessian)
-        change, expected = DAMAGED_HESSIANS[damage]
+    @pytest.mark.parametrize("kind, damage", [("plain", each) for each in DAMAGED_STATISTICS] + [("hessian", each) for each in DAMAGED_HESSIANS])
+    def test_damage(self, run, small, tmp_path, format, kind, damage):
+        metadata, tensors = load(getattr(small, kind))
+        change, expected = (DAMAGED_STATISTICS if kind == "plain" else DAMAGED_HESSIANS)[damage]
         change(metadata, tensors)
         save_file(tensors, tmp_path / "s.safetensors", metadata)
         self.check(run, small, tmp_path, format, tmp_path / "s.safetensors", *expected)

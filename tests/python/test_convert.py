@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import one_error_line
+from processes import peak_memory
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
 from safetensors_drafts import random_draft, write
@@ -419,13 +420,7 @@ class TestInterruptions:
             file.write(struct.pack("<Q", len(header)) + header)
             file.truncate(8 + len(header) + size)
         command = [build_dir / "ballast", "convert", tmp_path / "in.safetensors", tmp_path / "out.safetensors", "--dtype", "bf16"]
-        peak = 0
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None:
-                status = re.search(r"RssAnon:\s+(\d+) kB", open(f"/proc/{process.pid}/status").read())
-                peak = max(peak, int(status[1]) * 1024 if status else 0)
-                time.sleep(0.002)
-        assert process.returncode == 0
+        peak = peak_memory(command)
         assert 2**20 < peak < 384 * 2**20, peak
 
 

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from processes import kill_when_noted, peak_memory
 from quantized_files import contents, done, gauss, listing, quantize
 from safetensors.numpy import save_file
 
@@ -183,7 +184,7 @@ class TestResume:
         tensors = {f"{i}.bias": ("U8", [2**26], 2**26) for i in range(5)}
         write_zeros(tmp_path / "in.safetensors", tensors | {"z.weight": ("F32", [2**14, 2**12], 2**28)})
         out, part = tmp_path / "out", "model-00001-of-00002.parquet"
-        self.kill_when_noted(build_dir, tmp_path, ["--format", "parquet"])
+        self.break_off(build_dir, tmp_path, ["--format", "parquet"])
         first = (tmp_path / "out.incomplete" / part).stat()
         quantize(run, tmp_path / "in.safetensors", out, "--resume")
         assert ((out / part).stat().st_ino, (out / part).stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
@@ -194,7 +195,7 @@ class TestResume:
     def test_finished_bytes_are_not_written_again(self, build_dir, run, tmp_path):
         tensors = {f"{i}.bias": ("U8", [2**26], 2**26) for i in range(5)}
         write_zeros(tmp_path / "in.safetensors", tensors | {"z.weight": ("F32", [2**14, 2**12], 2**28)})
-        self.kill_when_noted(build_dir, tmp_path, ["--format", "mlx"])
+        self.break_off(build_dir, tmp_path, ["--format", "mlx"])
         shard = tmp_path / "out.incomplete/model.safetensors"
         with open(shard, "r+b") as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -212,28 +213,15 @@ class TestResume:
         assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
     @staticmethod
-    def kill_when_noted(build_dir, tmp_path, options):
-        """Kills a run as soon as its journal has something beside its key."""
+    def break_off(build_dir, tmp_path, options):
         command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--resume", *options]
         journal = tmp_path / "out.incomplete/journal"
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            while process.poll() is None:
-                if journal.exists() and journal.stat().st_size > 64:
-                    process.kill()
-                    break
-                time.sleep(0.001)
-        assert process.returncode == -signal.SIGKILL
+        kill_when_noted(command, journal)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_memory_stays_within_the_limit(build_dir, tmp_path, format):
     write_zeros(tmp_path / "in.safetensors", {f"{i}.weight": ("BF16", [2**15, 2**12], 2**28) for i in range(4)})
     command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, "--method", "rtn"]
-    peak = 0
-    with subprocess.Popen([*command, "--no-sync"], stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            status = re.search(r"RssAnon:\s+(\d+) kB", open(f"/proc/{process.pid}/status").read())
-            peak = max(peak, int(status[1]) * 1024 if status else 0)
-            time.sleep(0.002)
-    assert process.returncode == 0
+    peak = peak_memory([*command, "--no-sync"])
     assert 2**20 < peak < 384 * 2**20, peak
