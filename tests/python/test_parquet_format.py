@@ -6,12 +6,12 @@ import struct
 import subprocess
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-duckdb = pytest.importorskip("duckdb")
+from pyarrow.parquet import encryption
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "formats" / "parquet-v2-extended.md"
 
@@ -397,8 +397,6 @@ class TestRefusals:
 
     @pytest.mark.parametrize("plaintext_footer", [False, True])
     def test_encrypted(self, parquet_probe, tmp_path, plaintext_footer):
-        encryption = pytest.importorskip("pyarrow.parquet.encryption")
-
         class Client(encryption.KmsClient):
             def wrap_key(self, key_bytes, _):
                 return key_bytes.hex()

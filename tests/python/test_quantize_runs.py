@@ -78,7 +78,6 @@ class TestSameBytes:
         assert contents(out) == expected
         assert listing(tmp_path) == ["out", "timed", "whole"]
 
-    @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
     @pytest.mark.parametrize("before", ["nothing", "a model", "a folder"])
     def test_killed_while_it_is_put_in_place(self, build_dir, run, tiny, tmp_path, format, before):
         options = ["--format", format, "--group-size", 64]
