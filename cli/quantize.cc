@@ -92,7 +92,7 @@ void print_bits(const QuantizeReport& done, double target) {
   for (const LayerReport& layer : done.layers) ++layers[layer.bits];
   std::vector<std::string> shares;
   for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
-  print("target {:.2f} MB, made {:.2f} MB: {}\n", target, static_cast<double>(done.bytes) / 1e6,
+  print("target {} MB, made {:.3f} MB: {}\n", target, static_cast<double>(done.bytes) / 1e6,
         fmt::to_string(fmt::join(shares, ", ")));
 }
 
@@ -152,6 +152,7 @@ Exit run_quantize(const Options& options) {
               {"method", name(config->method)},
               {"bit_width", config->bit_width},
               {"group_size", config->group_size},
+              {"target_model_size_mb", config->target_model_size_mb ? Json(*config->target_model_size_mb) : Json()},
               {"min_accuracy", config->min_accuracy},
               {"validated", options.validate || was_done},
               {"quantization_time_s", seconds},

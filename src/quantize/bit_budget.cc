@@ -29,12 +29,6 @@ std::optional<Step> best_step(const std::vector<BitChoice>& choices, std::size_t
   return best;
 }
 
-struct Allotment {
-  std::vector<std::size_t> choices;
-  std::uint64_t bytes = 0;
-  double error = 0;
-};
-
 Allotment of(std::span<const std::vector<BitChoice>> layers, std::vector<std::size_t> choices) {
   Allotment made{.choices = std::move(choices)};
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -60,6 +54,7 @@ Allotment improve(std::span<const std::vector<BitChoice>> layers, Allotment from
       from.bytes += bytes;
       from.error -= choices[step.from].error - choices[step.to].error;
       from.choices[step.layer] = step.to;
+      from.is_uniform = false;
     }
     offer(step.layer);
   }
@@ -79,19 +74,21 @@ std::vector<std::size_t> uniform(std::span<const std::vector<BitChoice>> layers,
 
 }  // namespace
 
-std::vector<std::size_t> allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget) {
+Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget, std::uint64_t uniform_budget) {
   constexpr unsigned kMostBits = 8;
-  const Allotment least = of(layers, std::vector<std::size_t>(layers.size(), 0));
-  if (least.bytes > budget) return {};
-  Allotment best = improve(layers, least, budget);
-  // Steps that seemed the best may leave a rest that is of no use. What is uniform is not worse then.
-  for (unsigned bits = 1; bits <= kMostBits; ++bits) {
+  std::optional<Allotment> best;
+  const auto offer = [&](Allotment allotment) {
+    if (!best || allotment.error < best->error) best = std::move(allotment);
+  };
+  // From the least, too, which need not be uniform. Steps that seemed the best may leave a rest that is of no use: what is
+  // uniform is not worse then.
+  for (unsigned bits = 0; bits <= kMostBits; ++bits) {
     Allotment same = of(layers, uniform(layers, bits));
-    if (same.bytes > budget) continue;
-    same = improve(layers, std::move(same), budget);
-    if (same.error < best.error) best = std::move(same);
+    same.is_uniform = true;
+    if (same.bytes <= budget) offer(improve(layers, same, budget));
+    if (same.bytes <= uniform_budget) offer(std::move(same));
   }
-  return best.choices;
+  return std::move(best).value_or(Allotment());
 }
 
 }  // namespace ballast

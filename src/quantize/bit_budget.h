@@ -14,8 +14,15 @@ struct BitChoice {
   double error;
 };
 
-// One choice for each layer, by its place, such that all bytes together are at most `budget` and all errors together are small.
-// The choices of a layer go from few bytes to many. Empty if not even the first of each fit.
-std::vector<std::size_t> allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget);
+struct Allotment {
+  std::vector<std::size_t> choices;  // for each layer, by its place
+  std::uint64_t bytes = 0;
+  double error = 0;
+  bool is_uniform = false;  // the same bits for all, as far as layers have them
+};
+
+// One choice for each layer, such that all bytes together are at most `budget` and all errors together are small. The choices of
+// a layer go from few bytes to many. What is uniform may have up to `uniform_budget`. Empty if nothing fits.
+Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget, std::uint64_t uniform_budget);
 
 }  // namespace ballast

@@ -36,20 +36,30 @@ double least_error(const Layers& layers, std::uint64_t budget, std::size_t layer
 
 TEST(BitBudget, GivesTheBitsToTheHardLayer) {
   const Layers layers{{{2, 20, 1}, {4, 40, 0.5}}, {{2, 20, 9}, {4, 40, 3}}};
-  EXPECT_THAT(allot_bits(layers, 60), ElementsAre(0, 1));
-  EXPECT_THAT(allot_bits(layers, 79), ElementsAre(0, 1));
-  EXPECT_THAT(allot_bits(layers, 80), ElementsAre(1, 1));
-  EXPECT_THAT(allot_bits(layers, 40), ElementsAre(0, 0));
+  EXPECT_THAT(allot_bits(layers, 60, 60).choices, ElementsAre(0, 1));
+  EXPECT_THAT(allot_bits(layers, 79, 79).choices, ElementsAre(0, 1));
+  EXPECT_THAT(allot_bits(layers, 80, 80).choices, ElementsAre(1, 1));
+  EXPECT_THAT(allot_bits(layers, 40, 40).choices, ElementsAre(0, 0));
 }
 
 TEST(BitBudget, HasNothingWhereTheSmallestDoNotFit) {
-  EXPECT_THAT(allot_bits(Layers{{{2, 20, 1}}, {{8, 21, 1}}}, 40), IsEmpty());
-  EXPECT_THAT(allot_bits({}, 0), IsEmpty());
+  EXPECT_THAT(allot_bits(Layers{{{2, 20, 1}}, {{8, 21, 1}}}, 40, 40).choices, IsEmpty());
+  EXPECT_THAT(allot_bits({}, 0, 0).choices, IsEmpty());
 }
 
 TEST(BitBudget, LeavesOutAStepThatDoesNotPayInFavourOfALargerOne) {
-  EXPECT_THAT(allot_bits(Layers{{{2, 10, 10}, {3, 20, 9.9}, {4, 30, 1}}}, 30), ElementsAre(2));
-  EXPECT_THAT(allot_bits(Layers{{{2, 10, 10}, {3, 20, 11}}}, 30), ElementsAre(0));  // more bits, and worse
+  EXPECT_THAT(allot_bits(Layers{{{2, 10, 10}, {3, 20, 9.9}, {4, 30, 1}}}, 30, 30).choices, ElementsAre(2));
+  EXPECT_THAT(allot_bits(Layers{{{2, 10, 10}, {3, 20, 11}}}, 30, 30).choices, ElementsAre(0));  // more bits, and worse
+}
+
+TEST(BitBudget, UniformMayHaveMore) {
+  const Layers layers{{{2, 20, 4}, {4, 40, 1}}, {{2, 20, 4}, {4, 40, 1}}};
+  EXPECT_THAT(allot_bits(layers, 79, 79).choices, ElementsAre(1, 0));
+  EXPECT_FALSE(allot_bits(layers, 79, 79).is_uniform);
+  EXPECT_THAT(allot_bits(layers, 79, 80).choices, ElementsAre(1, 1));
+  EXPECT_TRUE(allot_bits(layers, 79, 80).is_uniform);
+  EXPECT_THAT(allot_bits(layers, 39, 40).choices, ElementsAre(0, 0));
+  EXPECT_THAT(allot_bits(layers, 60, 40).choices, ElementsAre(1, 0));  // what is uniform was tried, and is too large
 }
 
 TEST(BitBudget, FitsAndIsNeverWorseThanUniform) {
@@ -68,7 +78,7 @@ TEST(BitBudget, FitsAndIsNeverWorseThanUniform) {
       most += layer.back().bytes;
     }
     const std::uint64_t budget = least + random() % (most - least + 1);
-    const auto choices = allot_bits(layers, budget);
+    const auto choices = allot_bits(layers, budget, budget).choices;
     ASSERT_EQ(choices.size(), layers.size());
     EXPECT_LE(bytes_of(layers, choices), budget);
     for (std::size_t uniform = 0; uniform < 5; ++uniform) {

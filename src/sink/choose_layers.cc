@@ -22,6 +22,12 @@ void set_bits(QuantizeWork& work, std::size_t tensor, unsigned bits) {
   work.formats[tensor].bits = bits;
 }
 
+// What restores columns that are scaled; nothing if they are not.
+void set_scales(QuantizeWork& work, std::size_t tensor, std::vector<float> restore) {
+  work.restore[tensor] = std::move(restore);
+  work.formats[tensor].restore = work.restore[tensor];
+}
+
 void release(const QuantizeWork& work, std::size_t tensor) {
   if (work.calibration) work.calibration->release(tensor);
 }
@@ -53,43 +59,34 @@ class Sizes {
     return sizes;
   }
 
-  // Of a layer, whose scales and zero points Parquet compresses as it does those of the sample.
-  Result<std::uint64_t> layer(std::size_t tensor, CodedBuffers& sample) const {
-    constexpr double kSlack = 1.005;  // other rows may be a little harder to compress
+  // Of a layer, whose scales and so on Parquet compresses as it does those of the sample's second half: the first has the start
+  // of a page to pay for, which layers share unless they are large.
+  Result<std::uint64_t> layer(std::size_t tensor, const LayerCoder& coder, CodedBuffers& sample) const {
     const RowFormat& format = work_.formats[tensor];
     const std::uint64_t rows = work_.plans[tensor].rows;
     if (!parquet_) return rows * format.stored_bytes();
-    const auto parameters = parquet_->parameters(sample.filled());
-    if (!parameters) return std::unexpected(parameters.error());
-    return rows * format.packed_bytes() +
-           static_cast<std::uint64_t>(*parameters * kSlack * static_cast<double>(rows * format.groups()));
+    const auto block = coder.finish(tensor, sample);
+    if (!block) return std::unexpected(block.error());
+    const auto all = parquet_->parameters(work_, *block, block->count);
+    const auto half = parquet_->parameters(work_, *block, block->count / 2);
+    if (!all || !half) return all ? half : all;
+    const std::uint64_t more = *all - std::min(*all, *half);
+    const std::uint64_t more_rows = block->count - block->count / 2;
+    return rows * format.packed_bytes() + (more * rows + more_rows - 1) / more_rows;
   }
 
-  // Of all that no choice of bits changes. Headers are as for the bits that layers have now.
+  // Of all that no choice of bits changes.
   Result<std::uint64_t> fixed() const {
-    auto bytes = parquet_ ? parquet_->frame(work_) : mlx_frame_bytes(work_);
+    auto bytes = parquet_ ? parquet_->frame(work_) : mlx_bytes(work_);
     for (std::size_t i = 0; bytes && i < work_.plans.size(); ++i) {
-      *bytes += work_.is_quantized(i) ? time_bytes(i) + column_bytes(i) : work_.model.tensors()[i].bytes();
+      if (!parquet_ && work_.is_quantized(i)) *bytes -= work_.plans[i].rows * work_.formats[i].stored_bytes();
+      if (parquet_ && !work_.is_quantized(i)) *bytes += work_.model.tensors()[i].bytes();
     }
     return bytes;
   }
 
  private:
   explicit Sizes(const QuantizeWork& work) : work_(work) {}
-
-  // The parameters for groups of timesteps: floats in SafeTensors, and about twice as much as text that is compressed.
-  std::uint64_t time_bytes(std::size_t tensor) const {
-    return work_.time_groups(tensor) * (work_.plans[tensor].rows + 2) * (parquet_ ? 8 : 4);
-  }
-
-  // What restores columns, should they be scaled: a float each and an entry in a header, or text in every block.
-  std::uint64_t column_bytes(std::size_t tensor) const {
-    constexpr std::uint64_t kEntry = 256;
-    if (!may_be_equalized(work_, tensor)) return 0;
-    const std::uint64_t columns = work_.plans[tensor].columns;
-    const std::uint64_t blocks = work_.plans[tensor].rows / rows_of_block(columns) + 1;
-    return kEntry + work_.model.tensors()[tensor].name.size() + (parquet_ ? blocks * columns * 3 : columns * sizeof(float));
-  }
 
   const QuantizeWork& work_;
   std::optional<ParquetSizes> parquet_;
@@ -103,7 +100,7 @@ Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& co
     set_bits(work, tensor, bits);
     const auto quality = coder.sample(tensor, kLongSampleRows, buffers);
     if (!quality) return std::unexpected(quality.error());
-    const auto bytes = sizes.layer(tensor, buffers);
+    const auto bytes = sizes.layer(tensor, coder, buffers);
     if (!bytes) return std::unexpected(bytes.error());
     const double error = quality->output_error.value_or(quality->relative_rmse);
     choices.push_back({.bits = bits, .bytes = *bytes, .error = error * error * static_cast<double>(plan.rows * plan.columns)});
@@ -139,14 +136,12 @@ Result<void> keep_if_better(QuantizeWork& work, const LayerCoder& coder, std::si
                             unsigned threads) {
   const auto without = coder.measure(tensor, threads);
   if (!without) return std::unexpected(without.error());
-  work.restore[tensor] = std::move(restore);
-  work.formats[tensor].restore = work.restore[tensor];
+  set_scales(work, tensor, std::move(restore));
   const auto with = coder.measure(tensor, threads);
   if (!with) return std::unexpected(with.error());
   const double least = std::min(work.config.min_accuracy, without->cosine_similarity);
   if (with->output_error.value_or(0) < without->output_error.value_or(0) && with->cosine_similarity >= least) return {};
-  work.restore[tensor].clear();
-  work.formats[tensor].restore = {};
+  set_scales(work, tensor, {});
   return {};
 }
 
@@ -178,33 +173,68 @@ Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned th
   return {};
 }
 
-Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder) {
+// How columns are scaled, and what that takes, is guessed as for the bits that layers have without a target.
+Result<SizeFit> SizeFit::make(QuantizeWork& work, const LayerCoder& coder) {
+  constexpr std::uint64_t kDoubt = 25;  // sizes are known to this part, and much better where layers are large
   constexpr double kMegabyte = 1e6;
+  constexpr double kMost = 1e18;
+  SizeFit fit;
+  fit.target_ = static_cast<std::uint64_t>(std::min(*work.config.target_model_size_mb * kMegabyte, kMost));
+  fit.most_uniform_ = fit.target_ + fit.target_ / kDoubt;
   const auto sizes = Sizes::make(work);
   if (!sizes) return std::unexpected(sizes.error());
-  std::vector<std::size_t> tensors;
-  std::vector<std::vector<BitChoice>> layers;
   for (std::size_t i = 0; i < work.plans.size(); ++i) {
     if (!work.is_quantized(i)) continue;
+    if (may_be_equalized(work, i)) {
+      auto best = best_equalization(work, coder, i);
+      if (!best) return std::unexpected(best.error());
+      set_scales(work, i, std::move(*best));
+    }
     auto choices = try_bits(work, coder, *sizes, i);
     if (!choices) return std::unexpected(choices.error());
     release(work, i);
-    tensors.push_back(i);
-    layers.push_back(std::move(*choices));
+    fit.tensors_.push_back(i);
+    fit.layers_.push_back(std::move(*choices));
   }
-  const double target = *work.config.target_model_size_mb * kMegabyte;
-  const auto fixed = sizes->fixed();
+  const auto fixed = sizes->fixed();  // with headers of the most bits, which were tried last
   if (!fixed) return std::unexpected(fixed.error());
-  const std::uint64_t least = std::accumulate(layers.begin(), layers.end(), *fixed,
+  fit.fixed_ = *fixed;
+  return fit;
+}
+
+std::unexpected<Error> SizeFit::too_small(const QuantizeWork& work, std::uint64_t least) {
+  constexpr std::uint64_t kKilobyte = 1000;
+  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {:.3f}",
+              *work.config.target_model_size_mb, static_cast<double>((least + kKilobyte - 1) / kKilobyte) / kKilobyte);
+}
+
+Result<void> SizeFit::choose(QuantizeWork& work) {
+  const std::uint64_t least = std::accumulate(layers_.begin(), layers_.end(), fixed_,
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
-  if (target < static_cast<double>(least)) {
-    return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {:.2f}",
-                *work.config.target_model_size_mb, static_cast<double>(least) / kMegabyte + 0.005);
+  if (tries_ == 0 && least > most_uniform_) {
+    // What Parquet compresses may turn out a little larger, and this is to be possible.
+    return too_small(work, work.config.format == QuantizeFormat::kMlx ? least : least + least / 100);
   }
-  const auto budget = static_cast<std::uint64_t>(std::min(target, 1e18)) - *fixed;
-  const std::vector<std::size_t> chosen = allot_bits(layers, budget);
-  for (std::size_t i = 0; i < chosen.size(); ++i) set_bits(work, tensors[i], layers[i][chosen[i]].bits);
+  ++tries_;
+  const std::int64_t target = static_cast<std::int64_t>(target_) - missed_;
+  const auto beyond_fixed = [&](std::uint64_t bytes) { return bytes - std::min(bytes, fixed_); };
+  chosen_ = allot_bits(layers_, target < 0 ? 0 : beyond_fixed(static_cast<std::uint64_t>(target)), beyond_fixed(most_uniform_));
+  if (chosen_.choices.empty()) chosen_.choices.resize(layers_.size());  // no more than these can be tried
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    set_bits(work, tensors_[i], layers_[i][chosen_.choices[i]].bits);
+    set_scales(work, tensors_[i], {});
+  }
   return {};
+}
+
+Result<bool> SizeFit::accept(const QuantizeWork& work, std::uint64_t made) {
+  if (made <= target_) return true;
+  if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(work, made);
+  const std::uint64_t expected = fixed_ + chosen_.bytes;
+  if (chosen_.is_uniform) most_uniform_ = expected - 1;
+  // Guesses are off by about as much for any choice. What is off twice has something to it that is not known.
+  missed_ = static_cast<std::int64_t>(made - expected) + (tries_ < 2 ? 0 : static_cast<std::int64_t>(target_ / 100));
+  return false;
 }
 
 Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "quantize/bit_budget.h"
 #include "sink/layer_coder.h"
 
 namespace ballast {
@@ -11,7 +12,27 @@ namespace ballast {
 Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned threads);
 
 // Gives every layer whose bits the user did not name as many as make the most of the size asked for.
-Result<void> fit_size(QuantizeWork& work, const LayerCoder& coder);
+class SizeFit {
+ public:
+  // Tries all bits on a sample of each layer.
+  static Result<SizeFit> make(QuantizeWork& work, const LayerCoder& coder);
+
+  Result<void> choose(QuantizeWork& work);
+  // After what was chosen has turned out to take so many bytes: whether that is fine. Else something smaller is to be chosen.
+  Result<bool> accept(const QuantizeWork& work, std::uint64_t made);
+
+ private:
+  static std::unexpected<Error> too_small(const QuantizeWork& work, std::uint64_t least);
+
+  std::uint64_t target_ = 0;        // bytes
+  std::uint64_t most_uniform_ = 0;  // what is uniform has the benefit of the doubt, lest a target of just its size gets less
+  std::uint64_t fixed_ = 0;         // bytes that no choice changes
+  std::int64_t missed_ = 0;         // by how many more than expected were made before
+  Allotment chosen_;
+  unsigned tries_ = 0;
+  std::vector<std::size_t> tensors_;
+  std::vector<std::vector<BitChoice>> layers_;  // for each of these
+};
 
 // Scales the columns of layers where that lowers the error of their outputs.
 Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads);

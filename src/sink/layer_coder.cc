@@ -59,6 +59,21 @@ Result<QualitySums> LayerCoder::code(const TensorBlock& block, CodedBuffers& buf
   return sums;
 }
 
+Result<CodedBlock> LayerCoder::finish(std::size_t tensor, CodedBuffers& buffers) const {
+  CodedBlock block{
+      .rows = buffers.filled(), .count = buffers.in.size() / work_.source_row_bytes(tensor), .time_bias = {}, .activations = {}};
+  const std::size_t groups = work_.time_groups(tensor);
+  if (groups == 0) return block;
+  const auto known = inputs(tensor);
+  if (!known) return std::unexpected(known.error());
+  const GroupStatistics& times = *(*known)->time_groups;
+  buffers.time_bias.resize(groups * block.count);
+  make_time_bias(work_.formats[tensor], work_.model.tensors()[tensor].dtype, buffers.in, block.rows, times, buffers.time_bias);
+  block.time_bias = buffers.time_bias;
+  block.activations = activation_scales(times);
+  return block;
+}
+
 Result<void> LayerCoder::check(const TensorBlock& block, const QualitySums& sums, const CodedBuffers& buffers) const {
   if (!std::isfinite(sums.weights)) {
     const TensorInfo& tensor = work_.model.tensors()[block.tensor];

@@ -19,6 +19,7 @@ struct CodedBuffers {
   std::vector<std::byte> packed;
   std::vector<float> scales;
   std::vector<float> offsets;
+  std::vector<float> time_bias;
 
   CodedRows rows(const RowFormat& format, std::uint64_t count);
   CodedRows filled() { return {.packed = packed, .scales = scales, .offsets = offsets}; }
@@ -32,6 +33,8 @@ class LayerCoder {
   Result<void> read(const TensorBlock& block, std::vector<std::byte>& into) const;
   Result<QualitySums> code(const TensorBlock& block, CodedBuffers& buffers) const;
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor) const;
+  // What is written of rows that are coded, with what they have for groups of timesteps.
+  Result<CodedBlock> finish(std::size_t tensor, CodedBuffers& buffers) const;
 
   // Of at most `rows` rows from all over the tensor, as a first guess. A cosine of -1 if something is wrong with them.
   Result<Quality> sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;

@@ -18,12 +18,15 @@
 #include "sink/companions.h"
 #include "sink/file_sink.h"
 #include "sink/quantized_output.h"
+#include "sink/shards.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::uint64_t kMostPerShard = 5'000'000'000;
 constexpr std::string_view kKeyMember = "ballast_key";
+
+Metadata weights_metadata() { return {{"format", "mlx"}}; }
 
 // The module that a weight belongs to, which is what MLX calls it by.
 std::string_view module_of(std::string_view tensor) {
@@ -116,7 +119,7 @@ class MlxOutput final : public QuantizedOutput {
     const std::vector<SideFile> sides = declare_sides(specs.size());
     auto sink = create_file_sink(
         directory, specs,
-        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = {{"format", "mlx"}}, .sync = sync},
+        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = weights_metadata(), .sync = sync},
         {.companions = *companions,
          .resume_key = keep ? work_.resume_key : "",
          .side_files = sides,
@@ -127,19 +130,24 @@ class MlxOutput final : public QuantizedOutput {
     return {};
   }
 
-  Result<std::uint64_t> header_bytes() {
-    constexpr std::uint64_t kShardBytes = 1024;  // for what each header has besides, and to align it
+  // Of all files but the index and those that are copied along.
+  Result<std::uint64_t> file_bytes() {
     const std::vector<TensorSpec> specs = declare();
-    const auto header = safetensors::make_layout(specs, {{"format", "mlx"}});
-    if (!header) return std::unexpected(header.error());
-    std::uint64_t bytes = header->header.size() + kShardBytes * (1 + header->file_size / kMostPerShard);
-    // The index, and a config that has an entry for each layer, twice.
-    constexpr std::uint64_t kLine = 64;
-    for (const TensorSpec& spec : specs) bytes += 2 * spec.name.size() + kLine;
+    const auto shards = plan_shards(specs, weights_metadata(), kMostPerShard);
+    if (!shards) return std::unexpected(shards.error());
+    std::uint64_t bytes = 0;
+    auto next = specs.begin();
+    for (const std::vector<std::size_t>& shard : *shards) {
+      const auto end = next + static_cast<std::ptrdiff_t>(shard.size());
+      const auto layout = safetensors::make_layout({next, end}, weights_metadata());
+      if (!layout) return std::unexpected(layout.error());
+      bytes += layout->file_size;
+      next = end;
+    }
     for (const SideFile& side : declare_sides(specs.size())) {
       const auto layout = safetensors::make_layout(side.tensors, side.metadata);
       if (!layout) return std::unexpected(layout.error());
-      bytes += layout->header.size();
+      bytes += layout->file_size;
     }
     return bytes;
   }
@@ -263,11 +271,12 @@ class MlxOutput final : public QuantizedOutput {
 
   Result<void> write_sides(std::span<const Piece> pieces, const TensorBlock& block, const CodedBlock& coded) {
     std::vector<std::span<const float>> values;
-    for (std::size_t i = 0; i < coded.time_bias.size(); i += block.rows) values.push_back(coded.time_bias.subspan(i, block.rows));
+    for (std::size_t i = 0; i < coded.time_bias.size(); i += coded.count)
+      values.push_back(coded.time_bias.subspan(i, coded.count));
     if (block.number == 0) {
-      if (coded.activations != nullptr && !coded.activations->scales.empty()) {
-        values.emplace_back(coded.activations->scales);
-        values.emplace_back(coded.activations->zeros);
+      if (!coded.activations.scales.empty()) {
+        values.emplace_back(coded.activations.scales);
+        values.emplace_back(coded.activations.zeros);
       }
       if (!work_.restore[block.tensor].empty()) values.emplace_back(work_.restore[block.tensor]);
     }
@@ -319,7 +328,7 @@ Result<std::unique_ptr<QuantizedOutput>> create_mlx_output(const std::string& di
   return output;
 }
 
-Result<std::uint64_t> mlx_frame_bytes(const QuantizeWork& work) { return MlxOutput(work).header_bytes(); }
+Result<std::uint64_t> mlx_bytes(const QuantizeWork& work) { return MlxOutput(work).file_bytes(); }
 
 std::string finished_mlx_key(const std::string& directory) {
   const auto text = read_text(directory + "/model.safetensors.index.json");

@@ -11,6 +11,10 @@ namespace {
 // Blocks from this size on have a row group of their own.
 constexpr std::uint64_t kLoneBytes = std::uint64_t{1} << 20;
 
+parquet::Block usual_block() {
+  return {.layer_name = "a.layer.with.a.name.of.usual.length.weight", .dtype = "BF16", .quant_type = "int4", .shape = {1, 1}};
+}
+
 }  // namespace
 
 parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block) {
@@ -35,7 +39,27 @@ parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block
   }
   row.is_diffusion_model = work.is_diffusion;
   if (work.modality != Modality::kUnknown) row.modality = std::string(name(work.modality));
+  const std::vector<float>& restore = work.restore[block.tensor];
+  if (!restore.empty()) row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(restore, ", "));
   return row;
+}
+
+std::string boundaries_json(const QuantizeWork& work) {
+  if (!work.calibration || !work.calibration->is_time_aware()) return "null";
+  return fmt::format("[{}]", fmt::join(work.calibration->boundaries(), ", "));
+}
+
+std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block) {
+  std::string text = fmt::format("{{\"boundaries\": {}, \"time_bias\": [", boundaries_json(work));
+  for (std::size_t i = 0; i < block.time_bias.size(); i += block.count) {
+    text += fmt::format("{}[{}]", i == 0 ? "" : ", ", fmt::join(block.time_bias.subspan(i, block.count), ", "));
+  }
+  text += "]";
+  if (!block.activations.scales.empty()) {
+    text += fmt::format(", \"act_scale\": [{}], \"act_zero\": [{}]", fmt::join(block.activations.scales, ", "),
+                        fmt::join(block.activations.zeros, ", "));
+  }
+  return text + "}";
 }
 
 Result<ParquetSizes> ParquetSizes::make() {
@@ -43,14 +67,12 @@ Result<ParquetSizes> ParquetSizes::make() {
   if (!library) return std::unexpected(library.error());
   ParquetSizes sizes(**library);
   const std::vector<std::byte> data(kLoneBytes);
-  const Row row{.block = {.layer_name = "a.layer.with.a.name.of.usual.length.weight",
-                          .dtype = "BF16",
-                          .quant_type = "int4",
-                          .shape = {1, 1}},
-                .data = data};
+  const Row row{.block = usual_block(), .data = data};
+  const auto empty = sizes.file({{Row{.block = usual_block()}}});
   const auto one = sizes.file({{row}});
   const auto two = sizes.file({{row, row}});
-  if (!one || !two) return std::unexpected(one ? two.error() : one.error());
+  if (!empty || !one || !two) return std::unexpected(!empty ? empty.error() : !one ? one.error() : two.error());
+  sizes.empty_ = *empty;
   sizes.lone_ = *two - *one - data.size();
   return sizes;
 }
@@ -73,6 +95,12 @@ Result<std::uint64_t> ParquetSizes::file(std::span<const Row> rows) const {
   return bytes;
 }
 
+Result<std::uint64_t> ParquetSizes::more_than_empty(const Row& row) const {
+  const auto bytes = file({{row}});
+  if (!bytes) return bytes;
+  return *bytes - std::min(*bytes, empty_);
+}
+
 Result<std::uint64_t> ParquetSizes::frame(const QuantizeWork& work) const {
   std::vector<Row> small;
   std::uint64_t lone = 0;
@@ -81,32 +109,41 @@ Result<std::uint64_t> ParquetSizes::frame(const QuantizeWork& work) const {
     // With 8 bits, which is the most.
     const std::uint64_t bytes = block.rows * work.formats[block.tensor].columns;
     values += bytes;
-    if (bytes >= kLoneBytes) {
-      ++lone;
-    } else {
+    if (bytes < kLoneBytes) {
       small.push_back({.block = describe_block(work, block)});
+      continue;
     }
+    lone += lone_;
+    if (work.restore[block.tensor].empty()) continue;
+    Row row{.block = usual_block()};
+    row.block.spatial_quant_json = describe_block(work, block).spatial_quant_json;
+    const auto columns = more_than_empty(row);
+    if (!columns) return columns;
+    lone += *columns;
   }
   const auto rest = file(small);
   if (!rest) return rest;
   // Files, and groups of small blocks, each of which has a frame of its own.
   constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{16} << 20;
-  constexpr std::uint64_t kMetadata = 4096;  // beside the parts
-  return kMetadata + *rest * (1 + values / kFileBytes) + lone_ * (lone + values / kGroupBytes);
+  return *rest + empty_ * (values / kFileBytes) + lone + lone_ * (values / kGroupBytes);
 }
 
-Result<double> ParquetSizes::parameters(const CodedRows& sample) const {
-  if (sample.scales.empty()) return 0.0;
-  const parquet::Block block{.layer_name = "a", .dtype = "BF16", .quant_type = "int4", .shape = {1, 1}};
-  const auto with = [&](std::size_t groups) {
-    return file(
-        {{Row{.block = block, .data = {}, .scales = sample.scales.first(groups), .zero_points = sample.offsets.first(groups)}}});
-  };
-  const auto all = with(sample.scales.size());
-  const auto one = with(1);  // the rest is of the page
-  if (!all || !one) return std::unexpected(all ? one.error() : all.error());
-  return static_cast<double>(*all - *one) / static_cast<double>(std::max<std::size_t>(sample.scales.size() - 1, 1));
+Result<std::uint64_t> ParquetSizes::parameters(const QuantizeWork& work, const CodedBlock& block, std::uint64_t rows) const {
+  if (rows == 0) return 0;
+  Row row{.block = usual_block(),
+          .data = {},
+          .scales = block.rows.scales.first(rows * block.rows.scales.size() / block.count),
+          .zero_points = block.rows.offsets.first(rows * block.rows.offsets.size() / block.count)};
+  if (!block.time_bias.empty()) {
+    std::vector<float> bias;
+    for (std::size_t i = 0; i < block.time_bias.size(); i += block.count) {
+      std::ranges::copy(block.time_bias.subspan(i, rows), std::back_inserter(bias));
+    }
+    row.block.time_aware_quant_json =
+        time_aware_json(work, {.rows = {}, .count = rows, .time_bias = bias, .activations = block.activations});
+  }
+  return more_than_empty(row);
 }
 
 }  // namespace ballast

@@ -5,8 +5,14 @@
 
 namespace ballast {
 
-// What is written of a block besides its values, and besides what follows from statistics.
+// What is written of a block besides its values and its time bias.
 parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block);
+
+// parquet::Block::time_aware_quant_json.
+std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block);
+
+// As JSON; null if there are no groups of timesteps.
+std::string boundaries_json(const QuantizeWork& work);
 
 // How many bytes Parquet takes, found out by writing to nowhere.
 class ParquetSizes {
@@ -15,8 +21,8 @@ class ParquetSizes {
 
   // All but the values of the model's blocks.
   Result<std::uint64_t> frame(const QuantizeWork& work) const;
-  // Scales and zero points, for each group.
-  Result<double> parameters(const CodedRows& sample) const;
+  // Scales, zero points and what goes by timestep, of the first so many rows.
+  Result<std::uint64_t> parameters(const QuantizeWork& work, const CodedBlock& block, std::uint64_t rows) const;
 
  private:
   struct Row {
@@ -28,9 +34,11 @@ class ParquetSizes {
 
   explicit ParquetSizes(const parquet::Library& library) : library_(&library) {}
   Result<std::uint64_t> file(std::span<const Row> rows) const;
+  Result<std::uint64_t> more_than_empty(const Row& row) const;
 
   const parquet::Library* library_;
-  std::uint64_t lone_ = 0;  // of a block that has a row group of its own
+  std::uint64_t empty_ = 0;  // a file of one block without anything
+  std::uint64_t lone_ = 0;   // of a block that has a row group of its own
 };
 
 }  // namespace ballast

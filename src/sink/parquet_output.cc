@@ -127,9 +127,7 @@ class ParquetOutput final : public QuantizedOutput {
 
   Result<void> write(std::size_t block, const CodedBlock& coded) override {
     parquet::Block row = describe_block(work_, work_.blocks[block]);
-    const std::vector<float>& restore = work_.restore[work_.blocks[block].tensor];
-    if (!restore.empty()) row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(restore, ", "));
-    if (!coded.time_bias.empty()) row.time_aware_quant_json = time_aware_json(work_.blocks[block].rows, coded);
+    if (!coded.time_bias.empty()) row.time_aware_quant_json = time_aware_json(work_, coded);
     return append(block, row, coded.rows.packed, coded.rows.scales, coded.rows.offsets);
   }
 
@@ -236,24 +234,6 @@ class ParquetOutput final : public QuantizedOutput {
     return go_to(block + 1);
   }
 
-  std::string boundaries_json() const {
-    if (!work_.calibration || !work_.calibration->is_time_aware()) return "null";
-    return fmt::format("[{}]", fmt::join(work_.calibration->boundaries(), ", "));
-  }
-
-  std::string time_aware_json(std::uint64_t rows, const CodedBlock& coded) const {
-    std::string text = fmt::format("{{\"boundaries\": {}, \"time_bias\": [", boundaries_json());
-    for (std::size_t i = 0; i < coded.time_bias.size(); i += rows) {
-      text += fmt::format("{}[{}]", i == 0 ? "" : ", ", fmt::join(coded.time_bias.subspan(i, rows), ", "));
-    }
-    text += "]";
-    if (!coded.activations->scales.empty()) {
-      text += fmt::format(", \"act_scale\": [{}], \"act_zero\": [{}]", fmt::join(coded.activations->scales, ", "),
-                          fmt::join(coded.activations->zeros, ", "));
-    }
-    return text + "}";
-  }
-
   std::string metadata() const {
     std::uint64_t bytes = 0;
     std::string parts;
@@ -282,8 +262,8 @@ class ParquetOutput final : public QuantizedOutput {
 )",
                        kParquetFormat,
                        work_.modality == Modality::kUnknown ? "null" : fmt::format("\"{}\"", name(work_.modality)),
-                       config_json(work_.config), work_.source_json, work_.key, boundaries_json(), work_.plans.size(), quantized,
-                       work_.model.parameter_count(), work_.model.file_size(), bytes, parts);
+                       config_json(work_.config), work_.source_json, work_.key, boundaries_json(work_), work_.plans.size(),
+                       quantized, work_.model.parameter_count(), work_.model.file_size(), bytes, parts);
   }
 
   const QuantizeWork& work_;

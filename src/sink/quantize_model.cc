@@ -76,6 +76,12 @@ std::string hash_of(std::string_view text) {
   return hash.hex();
 }
 
+std::uint64_t bytes_of(const std::vector<QuantizedOutput::File>& files) {
+  std::uint64_t bytes = 0;
+  for (const QuantizedOutput::File& file : files) bytes += file.bytes;
+  return bytes;
+}
+
 class Quantization {
  public:
   Quantization(const Model& model, const QuantizeOptions& options)
@@ -104,9 +110,9 @@ class Quantization {
   void cut();
   Result<void> choose_threads();
   Result<void> choose();
+  Result<std::unique_ptr<QuantizedOutput>> make(const std::string& directory);
   Result<void> process(QuantizedOutput& output);
   Result<void> process_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers);
-  Result<void> write_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers);
   Result<void> finish_layer(std::size_t tensor);
   bool note(Result<void> outcome, std::size_t block);
   std::string method_of(std::size_t tensor) const;
@@ -121,6 +127,7 @@ class Quantization {
   QuantizeWork work_;
   LayerCoder coder_;
   std::vector<unsigned> planned_bits_;
+  std::optional<SizeFit> fit_;  // if a size is asked for
   unsigned threads_ = 1;
   std::mutex mutex_;
   std::vector<QualitySums> figures_;      // for each block
@@ -246,13 +253,40 @@ Result<void> Quantization::choose_threads() {
 
 // Bits and scales of layers, by trying them.
 Result<void> Quantization::choose() {
-  if (options_.config.target_model_size_mb) {
-    if (auto fitted = fit_size(work_, coder_); !fitted) return fail_at(escape(work_.model.path()), fitted.error());
+  if (fit_) {
+    if (auto chosen = fit_->choose(work_); !chosen) return fail_at(escape(work_.model.path()), chosen.error());
     for (std::size_t i = 0; i < work_.plans.size(); ++i) planned_bits_[i] = work_.plans[i].bits;
   } else if (auto raised = raise_bits(work_, coder_, threads_); !raised) {
     return raised;
   }
   return equalize_layers(work_, coder_, threads_);
+}
+
+// Everything but putting it in place. Where a size is asked for and what was made is larger, it is made again with fewer bits.
+Result<std::unique_ptr<QuantizedOutput>> Quantization::make(const std::string& directory) {
+  const std::string resume_key = work_.resume_key;
+  if (options_.config.target_model_size_mb) {
+    auto fit = SizeFit::make(work_, coder_);
+    if (!fit) return fail_at(escape(work_.model.path()), fit.error());
+    fit_ = std::move(*fit);
+  }
+  for (unsigned attempt = 1;; ++attempt) {
+    work_.resume_key = attempt == 1 ? resume_key : hash_of(fmt::format("{}{}", resume_key, attempt));
+    if (auto chosen = choose(); !chosen) return std::unexpected(chosen.error());
+    auto output = options_.config.format == QuantizeFormat::kMlx
+                      ? create_mlx_output(directory, work_, options_.sync, options_.resume)
+                      : create_parquet_output(directory, work_, options_.sync, options_.resume);
+    if (!output) return output;
+    if (auto processed = process(**output); !processed) return std::unexpected(processed.error());
+    if (!fit_) return output;
+    const auto accepted = fit_->accept(work_, bytes_of((*output)->files()));
+    if (accepted && *accepted) return output;
+    output->reset();
+    if (!accepted) {
+      remove_leftovers(directory);
+      return fail_at(escape(work_.model.path()), accepted.error());
+    }
+  }
 }
 
 bool Quantization::note(Result<void> outcome, std::size_t block) {
@@ -292,26 +326,17 @@ Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t bl
   if (!sums) return std::unexpected(sums.error());
   figures_[block] = *sums;
   if (skipped_[block]) return {};
-  return write_block(output, block, buffers);
-}
-
-Result<void> Quantization::write_block(QuantizedOutput& output, std::size_t block, CodedBuffers& buffers) {
-  const TensorBlock& at = work_.blocks[block];
-  const std::size_t groups = work_.time_groups(at.tensor);
-  if (groups == 0) return output.write(block, {.rows = buffers.filled(), .time_bias = {}, .activations = nullptr});
-  const auto inputs = coder_.inputs(at.tensor);
-  if (!inputs) return std::unexpected(inputs.error());
-  const GroupStatistics& times = *(*inputs)->time_groups;
-  std::vector<float> bias(groups * at.rows);
-  make_time_bias(work_.formats[at.tensor], work_.model.tensors()[at.tensor].dtype, buffers.in, buffers.filled(), times, bias);
-  const ActivationScales activations = activation_scales(times);
-  return output.write(block, {.rows = buffers.filled(), .time_bias = bias, .activations = &activations});
+  const auto coded = coder_.finish(at.tensor, buffers);
+  if (!coded) return std::unexpected(coded.error());
+  return output.write(block, *coded);
 }
 
 Result<void> Quantization::process(QuantizedOutput& output) {
   figures_.assign(work_.blocks.size(), {});
   skipped_.assign(work_.blocks.size(), false);
   blocks_left_.assign(work_.plans.size(), 0);
+  done_ = 0;
+  total_ = 0;
   for (std::size_t i = 0; i < work_.blocks.size(); ++i) {
     skipped_[i] = output.has(i);
     ++blocks_left_[work_.blocks[i].tensor];
@@ -463,7 +488,6 @@ bool Quantization::is_finished(const std::string& directory) const {
 }
 
 Result<QuantizeReport> Quantization::run(const std::string& directory) {
-  const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
   work_.key = make_key();
   const auto files = describe_files(work_.model);
@@ -476,20 +500,14 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
     remove_leftovers(directory);
     return QuantizeReport{.source_bytes = work_.model.file_size(), .modality = work_.modality, .was_done = true};
   }
-  if (auto chosen = choose(); !chosen) return std::unexpected(chosen.error());
-
-  const auto output = is_mlx ? create_mlx_output(directory, work_, options_.sync, options_.resume)
-                             : create_parquet_output(directory, work_, options_.sync, options_.resume);
+  const auto output = make(directory);
   if (!output) return std::unexpected(output.error());
-  if (auto processed = process(**output); !processed) return std::unexpected(processed.error());
   if (auto committed = (*output)->commit(); !committed) return std::unexpected(committed.error());
   if (auto measured = measure_skipped(directory); !measured) return std::unexpected(measured.error());
 
   QuantizeReport done = report();
-  for (const QuantizedOutput::File& file : (*output)->files()) {
-    done.files.push_back(file.path);
-    done.bytes += file.bytes;
-  }
+  for (const QuantizedOutput::File& file : (*output)->files()) done.files.push_back(file.path);
+  done.bytes = bytes_of((*output)->files());
   return done;
 }
 

@@ -58,8 +58,9 @@ struct QuantizeWork {
 // What a block becomes.
 struct CodedBlock {
   CodedRows rows;
-  std::span<const float> time_bias;               // [time groups, rows]
-  const ActivationScales* activations = nullptr;  // of the tensor, if it is time-aware
+  std::uint64_t count;               // of rows
+  std::span<const float> time_bias;  // [time groups, rows]
+  ActivationScales activations;      // of the tensor, if it is time-aware
 };
 
 // Takes the blocks of a model, and makes a directory of them. Thread-safe: blocks may come in any order, but in Parquet each is
@@ -97,8 +98,8 @@ Result<std::unique_ptr<QuantizedOutput>> create_mlx_output(const std::string& di
 Result<std::unique_ptr<QuantizedOutput>> create_parquet_output(const std::string& directory, const QuantizeWork& work, bool sync,
                                                                bool keep);
 
-// What the headers of MLX's format take, with the bits that layers have.
-Result<std::uint64_t> mlx_frame_bytes(const QuantizeWork& work);
+// All files of weights in MLX's format, with the bits that layers have.
+Result<std::uint64_t> mlx_bytes(const QuantizeWork& work);
 
 // The key of the work that made what is in a directory; empty when nothing whole is there.
 std::string finished_mlx_key(const std::string& directory);

@@ -15,7 +15,8 @@ PLAIN = ["--group-size", 64, "--min-accuracy", 0]
 
 
 def size(folder):
-    return sum(path.stat().st_size for path in folder.iterdir())
+    """Of the files of weights."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".parquet"))
 
 
 def mean_error(report):
@@ -82,8 +83,8 @@ class TestTarget:
             sizes.append(report["bytes"])
         assert sizes == sorted(sizes) and len(set(sizes)) == 3
         assert set(bits_of(report).values()) == {8}
-        result = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", f"{least - 0.01:.2f}")
-        refused(result, 2, f"the smallest that is possible is {least:.2f}")
+        result = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", f"{0.9 * least:.3f}")
+        refused(result, 2, f"the smallest that is possible is {least:.3f}")
 
     @pytest.mark.parametrize("kind", ["data-free", "statistics"])
     @pytest.mark.parametrize("bits", [3, 5])
@@ -99,6 +100,26 @@ class TestTarget:
         options = [*PLAIN, "--format", format]
         quantize(run, model.path, tmp_path / "two", *options, "--bits", 2)
         assert smallest(run, model.path, tmp_path, *options) <= 1.02 * size(tmp_path / "two") / 1e6 + 0.01
+
+    # Where nothing is easier than the rest, no choice is better than that of which the target is the size.
+    @pytest.mark.parametrize("shapes", [[(512, 1024)] * 4, [(64, 512), (1024, 2048), (300, 1024)], [(32, 128)] * 50])
+    @pytest.mark.parametrize("bits", [2, 4])
+    def test_never_worse_than_what_has_just_that_size(self, run, tmp_path, format, shapes, bits):
+        rng = np.random.default_rng(10)
+        save_file({f"blocks.{i}.weight": gauss(rng, *shape) for i, shape in enumerate(shapes)}, tmp_path / "in.safetensors")
+        options = [*PLAIN, "--format", format]
+        uniform = quantize(run, tmp_path / "in.safetensors", tmp_path / "uniform", *options, "--bits", bits)
+        target = size(tmp_path / "uniform") / 1e6
+        report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, "--target-size-mb", target)
+        assert report["target_model_size_mb"] == target and report["bytes"] == size(tmp_path / "out") <= target * 1e6
+        assert mean_error(report) <= mean_error(uniform)
+        # One byte less, and it is something else.
+        result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", *options, "--target-size-mb", target - 1e-6)
+        if bits == 2:
+            refused(result, 2, "the smallest that is possible is ")
+        else:
+            assert result.returncode == 0 and size(tmp_path / "out") < size(tmp_path / "uniform")
+        assert listing(tmp_path) == ["in.safetensors", "out", "uniform"]
 
     def test_bits_that_are_named_stay(self, run, model, tmp_path, format):
         named = {"positions.weight": 8, "blocks.0.*": 2, "blocks.0.up": 5, "blocks.1.down": 16}
