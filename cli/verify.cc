@@ -7,6 +7,7 @@
 
 #include <ballast/quantize.h>
 #include <ballast/text.h>
+#include <ballast/time_aware.h>
 #include <ballast/verify.h>
 
 #include "command.h"
@@ -95,7 +96,11 @@ void check_quantization(const Options& options, VerifyReport& found) {
     return;
   }
   found.checks.emplace_back("quantization");
-  if (!quantized) found.defects.push_back({.check = "quantization", .message = quantized.error().message});
+  if (!quantized) {
+    found.defects.push_back({.check = "quantization", .message = quantized.error().message});
+  } else if (const auto times = load_time_aware(options.path); !times) {
+    found.defects.push_back({.check = "quantization", .message = times.error().message});
+  }
 }
 
 Exit run_verify(const Options& options) {

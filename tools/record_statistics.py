@@ -16,6 +16,8 @@ import os
 
 import numpy as np
 
+MOST_TIMESTEPS = 100_000
+
 
 class Recorder:
     """Adds up statistics in float64: 16 bytes for each input of each weight at each timestep, and with `hessian` another 8
@@ -39,9 +41,7 @@ class Recorder:
         if self._timed not in (None, timestep is not None):
             raise ValueError(f"{weight_name}: either all calls have a timestep, or none")
         if timestep is not None:
-            timestep = float(timestep) + 0.0  # which makes -0.0 0.0
-            if not math.isfinite(timestep):
-                raise ValueError(f"{weight_name}: the timestep is {timestep}")
+            timestep = _as_timestep(weight_name, timestep)
         weight = self._weights.get(weight_name) or _Weight(x.shape[1], y is not None, self._hessian)
         weight.add(weight_name, timestep, x, y)
         self._weights[weight_name] = weight
@@ -54,6 +54,8 @@ class Recorder:
         if not weights:
             raise ValueError("no inputs were recorded")
         timesteps = sorted({timestep for weight in weights.values() for timestep in weight.sums}) if self._timed else [None]
+        if len(timesteps) > MOST_TIMESTEPS:
+            raise ValueError(f"{len(timesteps)} timesteps, the format takes {MOST_TIMESTEPS}: give those that are alike one number")
 
         def tensors():
             for name, weight in weights.items():
@@ -125,6 +127,15 @@ class _Sums:
         if y is not None:
             self.outputs += y.size
             self.output_squares += np.vdot(y, y)
+
+
+def _as_timestep(weight_name, timestep):
+    if isinstance(timestep, (bool, np.bool_, str, bytes)):
+        raise ValueError(f"{weight_name}: the timestep is {timestep!r}, not a number")
+    number = float(timestep) + 0.0  # which makes -0.0 0.0
+    if not math.isfinite(number):
+        raise ValueError(f"{weight_name}: the timestep is {number}")
+    return number
 
 
 def _as_rows(what, values):

@@ -39,10 +39,14 @@ Result<void> Calibration::prepare(Modality modality) {
   has_feedback_.assign(plans_.size(), false);
   has_ranges_.assign(plans_.size(), false);
   TimeGroups groups;
+  std::size_t covered = 0;
+  bool has_hessian = false;
   std::size_t too_large = 0;
   std::uint64_t limit_for_all = 0;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (!covers(i)) continue;
+    ++covered;
+    has_hessian |= statistics_.has_hessian(name_of(i));
     const auto layer = statistics_.read(name_of(i));
     if (!layer) return std::unexpected(layer.error());
     if (time_aware_) groups.add(*layer);
@@ -58,7 +62,9 @@ Result<void> Calibration::prepare(Modality modality) {
     ++too_large;
     limit_for_all = std::max(limit_for_all, needed);
   }
+  if (covered == 0) warnings_.emplace_back("the statistics are about none of the layers that are quantized");
   if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not look at statistics");
+  if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not look at Hessians");
   if (config_.enable_time_aware.value_or(false) && !has_times) {
     warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
   }
@@ -85,10 +91,14 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
   const double damping = damping_of(*layer);
   inputs.importance = std::move(layer->importance);
   if (!has_feedback(tensor)) return inputs;
+  bool was_read = true;
   const auto read_rows = [&](std::uint64_t first, std::span<float> rows) {
-    return statistics_.read_hessian(name_of(tensor), first, rows);
+    auto done = statistics_.read_hessian(name_of(tensor), first, rows);
+    was_read &= done.has_value();
+    return done;
   };
   auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads, damping);
+  if (!feedback && !was_read) return std::unexpected(std::move(feedback.error()));  // which says where
   if (!feedback) {
     return fail_at(escape(statistics_.file().path()),
                    std::move(feedback.error()).at(fmt::format("the Hessian of tensor {}", quote(name_of(tensor)))));

@@ -79,7 +79,7 @@ class LayerReader {
       const auto mean = static_cast<double>(layer.means[i]);
       if (mean * mean <= kRounding * static_cast<double>(layer.squares[i]) + kNothing) continue;
       return error_at(Statistic::kSquareMean, i, layer.squares[i],
-                      fmt::format(", below the square of the mean {}", layer.means[i]));
+                      fmt::format(", below the square of the mean, {}", static_cast<float>(mean * mean)));
     }
     return {};
   }

@@ -161,7 +161,7 @@ TEST(LayerStatistics, ValuesThatNoInputsHaveAreCorrupt) {
   EXPECT_TRUE(refused({floats("w.x_mean", {1, 2}), floats("w.x_sqmean", {1, 2}, {0, -1})}, "[3]",
                       "s: tensor 'w.x_sqmean': -1 in column 1 at timestep 3, expected at least 0"));
   EXPECT_TRUE(refused({floats("w.x_mean", {2}, {0, 2}), floats("w.x_sqmean", {2}, {0, 3.9F})}, {},
-                      "s: tensor 'w.x_sqmean': 3.9 in column 1, below the square of the mean 2"));
+                      "s: tensor 'w.x_sqmean': 3.9 in column 1, below the square of the mean, 4"));
   EXPECT_TRUE(
       refused(with({floats("w.count", {2}, {3, -1})}), "[3, 4]", "s: tensor 'w.count': -1 at timestep 4, expected at least 0"));
   EXPECT_TRUE(refused(with({floats("w.count", {2}, {0, 0})}), "[3, 4]", "s: tensor 'w.count': 0 at all of 2 timesteps"));

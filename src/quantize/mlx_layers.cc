@@ -131,32 +131,20 @@ Result<MlxLayer> make_layer(const Model& model, const QuantizationConfig& config
 // The columns' scales of those layers that have some, from the file beside the weights.
 Result<void> read_equalization(const std::string& directory, std::vector<MlxLayer>& layers) {
   constexpr std::string_view kSuffix = ".equalization_scales";
-  const std::string path = fmt::format("{}/{}", directory, kEqualizationFile);
-  std::error_code missing;
-  if (directory.empty()) return {};
-  if (!std::filesystem::exists(path, missing)) {
-    const auto config = read_text(directory + "/config.json");
-    simdjson::dom::parser parser;
-    const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());
-    if (!root || (*root)[kEqualizationMember].error() != simdjson::SUCCESS) return {};
-    return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", escape(path));
-  }
-  const auto file = Model::open(path);
+  const auto file = open_side_file(directory, kEqualization);
   if (!file) return std::unexpected(file.error());
-  const auto format = file->metadata().find("format");
-  if (format == file->metadata().end() || format->second != kEqualizationFormat) {
-    return fail(Errc::kUnsupported, "{}: its format is not {}", escape(path), kEqualizationFormat);
-  }
-  for (const TensorInfo& tensor : file->tensors()) {
+  if (!*file) return {};
+  const std::string path = (*file)->path();
+  for (const TensorInfo& tensor : (*file)->tensors()) {
     const auto base = without(tensor.name, kSuffix);
     const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);
-    if (!base || layer == layers.end()) return orphan(*file, tensor, "layer that it belongs to");
+    if (!base || layer == layers.end()) return orphan(**file, tensor, "layer that it belongs to");
     if (tensor.dtype != DType::kF32 || tensor.elements() != layer->columns() || tensor.shape.size() != 1) {
       return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", escape(path), quote(tensor.name),
                   name(tensor.dtype), to_string(tensor.shape), layer->columns());
     }
     layer->restore.resize(layer->columns());
-    if (auto read = file->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))); !read) return read;
+    if (auto read = (*file)->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))); !read) return read;
     if (auto checked = check_restore(layer->restore); !checked) {
       return fail_at(escape(path), std::move(checked.error()).at(fmt::format("tensor {}", quote(tensor.name))));
     }

@@ -101,7 +101,7 @@ class MlxSource final : public QuantizedSource {
   }
 
   Result<std::optional<std::vector<double>>> time_boundaries() const override {
-    const auto file = open_time_aware();
+    const auto file = open_side_file(model_.directory(), kTimeAware);
     if (!file) return std::unexpected(file.error());
     if (!*file) return std::nullopt;
     TimeAwareTable table;
@@ -110,7 +110,7 @@ class MlxSource final : public QuantizedSource {
   }
 
   Result<std::optional<TimeAwareTable>> read_time_aware() const override {
-    const auto file = open_time_aware();
+    const auto file = open_side_file(model_.directory(), kTimeAware);
     if (!file) return std::unexpected(file.error());
     if (!*file) return std::nullopt;
     TimeAwareTable table;
@@ -125,7 +125,7 @@ class MlxSource final : public QuantizedSource {
  private:
   std::vector<std::string> side_files() const {
     std::vector<std::string> paths;
-    for (const std::string_view file : {kTimeAwareFile, kEqualizationFile}) {
+    for (const std::string_view file : {kTimeAware.file, kEqualization.file}) {
       std::string path = fmt::format("{}/{}", model_.directory(), file);
       std::error_code missing;
       if (std::filesystem::is_regular_file(path, missing)) paths.push_back(std::move(path));
@@ -152,20 +152,7 @@ class MlxSource final : public QuantizedSource {
                 told, found);
   }
 
-  Result<std::optional<Model>> open_time_aware() const {
-    const std::string path = fmt::format("{}/{}", model_.directory(), kTimeAwareFile);
-    std::error_code missing;
-    if (!std::filesystem::exists(path, missing)) return std::nullopt;
-    auto file = Model::open(path);
-    if (!file) return std::unexpected(file.error());
-    return std::move(*file);
-  }
-
   static Result<void> read_boundaries(const Model& file, TimeAwareTable& table) {
-    const auto format = file.metadata().find("format");
-    if (format == file.metadata().end() || format->second != kTimeAwareFormat) {
-      return fail(Errc::kUnsupported, "its format is not {}", kTimeAwareFormat);
-    }
     const auto boundaries = file.metadata().find("boundaries");
     if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "its metadata has no boundaries");
     return table.set_boundaries(boundaries->second);
@@ -191,7 +178,7 @@ class MlxSource final : public QuantizedSource {
       auto added = table.add(layer->packed->name, layer->rows(), kind, std::move(values));
       if (!added) return fail_at(fmt::format("tensor {}", quote(tensor.name)), std::move(added.error()));
     }
-    return {};
+    return table.check();
   }
 
   Result<void> read_parameters(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const {

@@ -140,11 +140,19 @@ class ParquetSource final : public QuantizedSource {
         if (!*text) continue;
         if (!table) table.emplace();
         auto added = table->add_json(tensor.name, tensor.rows, place.first_row, place.rows, **text);
+        if (added && boundaries_ && table->boundaries != *boundaries_) {
+          added = fail(Errc::kCorrupt, "boundaries [{}], {} has [{}]", fmt::join(table->boundaries, ", "), kParquetMetadataFile,
+                       fmt::join(*boundaries_, ", "));
+        }
         if (!added) {
           const std::string where = fmt::format("tensor {}: time_aware_quant_json", quote(tensor.name));
           return fail_at(escape(part.path), std::move(added.error()).at(where));
         }
       }
+    }
+    if (!table && boundaries_) {
+      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", escape(directory_),
+                  kParquetMetadataFile);
     }
     return table;
   }

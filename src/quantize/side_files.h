@@ -1,15 +1,27 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
+
+#include <ballast/model.h>
 
 namespace ballast {
 
-// Files beside the weights of a directory in MLX's format, which MLX does not look at: see docs/formats/mlx-quantized.md.
-inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
-inline constexpr std::string_view kTimeAwareFormat = "timeaware.v1";
-inline constexpr std::string_view kEqualizationFile = "equalization.safetensors";
-inline constexpr std::string_view kEqualizationFormat = "equalization.v1";
-inline constexpr std::string_view kEqualizationMember =
-    "equalization_file";  // of config.json: without the file, weights are wrong
+// A file beside the weights of a directory in MLX's format, which MLX does not look at: see docs/formats/mlx-quantized.md.
+struct SideFileKind {
+  std::string_view file;
+  std::string_view format;  // its metadata say so
+  std::string_view member;  // of config.json, which tells of the file, so that it is missed
+};
+inline constexpr SideFileKind kTimeAware{.file = "timeaware.safetensors", .format = "timeaware.v1", .member = "time_aware_file"};
+inline constexpr SideFileKind kEqualization{
+    .file = "equalization.safetensors", .format = "equalization.v1", .member = "equalization_file"};
+
+// Whether a file of this name is one of these.
+bool is_side_file(std::string_view name);
+
+// Nothing if the directory does not have it and does not tell of it.
+Result<std::optional<Model>> open_side_file(const std::string& directory, const SideFileKind& kind);
 
 }  // namespace ballast

@@ -109,11 +109,23 @@ Result<void> TimeAwareTable::add_json(std::string_view layer, std::uint64_t rows
     std::ranges::copy(*values, own.bias.begin() + static_cast<std::ptrdiff_t>(group * rows + first));
     ++group;
   }
-  if (first > 0 || (*root)["act_scale"].error() != simdjson::SUCCESS) return {};
+  const auto has = [&](std::string_view key) { return (*root)[key].error() == simdjson::SUCCESS; };
+  if (first > 0 || (!has("act_scale") && !has("act_zero"))) return {};
   for (const std::string_view kind : {"act_scale", "act_zero"}) {
     auto values = member_of<float>(*root, kind);
     if (!values) return std::unexpected(values.error());
     if (auto checked = add(layer, rows, kind, std::move(*values)); !checked) return checked;
+  }
+  return {};
+}
+
+Result<void> TimeAwareTable::check() const {
+  for (const auto& [name, layer] : layers) {
+    const std::string_view missing = layer.bias.empty()                                  ? "time_bias"
+                                     : layer.act_scale.empty() == layer.act_zero.empty() ? ""
+                                     : layer.act_scale.empty()                           ? "act_scale"
+                                                                                         : "act_zero";
+    if (!missing.empty()) return fail(Errc::kCorrupt, "tensor {}: has no {}", quote(name), missing);
   }
   return {};
 }

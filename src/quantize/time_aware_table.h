@@ -29,6 +29,8 @@ struct TimeAwareTable {
   // Some rows of a layer, as Parquet has them.
   Result<void> add_json(std::string_view layer, std::uint64_t rows, std::uint64_t first, std::uint64_t count,
                         std::string_view json);
+  // Once all is there, whether it is complete.
+  Result<void> check() const;
 };
 
 // The numbers of a list in an object of JSON, all finite.

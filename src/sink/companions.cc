@@ -67,14 +67,17 @@ std::vector<std::pair<std::string_view, std::string_view>> root_members(std::str
 
 }  // namespace
 
-std::string with_quantization(std::string_view config, std::string_view section, bool equalized) {
+std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides) {
   std::string text = "{";
   for (const auto& [key, member] : root_members(config)) {
-    if (key == "quantization" || key == "quantization_config" || key == kEqualizationMember) continue;
+    if (key == "quantization" || key == "quantization_config" || key == kTimeAware.member || key == kEqualization.member)
+      continue;
     text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
   }
   if (section.empty()) return text += "\n}\n";
-  if (equalized) text += fmt::format("{}\n  \"{}\": \"{}\"", text == "{" ? "" : ",", kEqualizationMember, kEqualizationFile);
+  for (const SideFileKind& side : sides) {
+    text += fmt::format("{}\n  \"{}\": \"{}\"", text == "{" ? "" : ",", side.member, side.file);
+  }
   text +=
       fmt::format("{}\n  \"quantization\": {},\n  \"quantization_config\": {}\n}}\n", text == "{" ? "" : ",", section, section);
   return text;
@@ -112,8 +115,7 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    const bool is_side = name == kTimeAwareFile || name == kEqualizationFile;
-    if (name.starts_with('.') || (is_weights_name(name) && !is_side) || !entry->is_regular_file(ignored)) continue;
+    if (name.starts_with('.') || (is_weights_name(name) && !is_side_file(name)) || !entry->is_regular_file(ignored)) continue;
     companions.push_back({.name = name, .path = entry->path().string()});
   }
   if (error) return fail(Errc::kIo, "{}: cannot list the directory: {}", escape(directory), error.message());
@@ -129,8 +131,7 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
 
 void leave_out_quantization(std::vector<Companion>& companions) {
   std::erase_if(companions, [](const Companion& companion) {
-    return companion.name == "quantization_config.json" || companion.name == kTimeAwareFile ||
-           companion.name == kEqualizationFile;
+    return companion.name == "quantization_config.json" || is_side_file(companion.name);
   });
 }
 

@@ -10,6 +10,8 @@
 
 #include "sink/output.h"
 
+#include "quantize/side_files.h"
+
 namespace ballast {
 
 // The files of a model directory that go along with its weights: all but weights of any format, folders and hidden files.
@@ -24,7 +26,8 @@ std::string_view main_dtype(std::span<const TensorSpec> tensors);
 std::string with_dtype(std::string_view config, std::string_view dtype);
 
 // A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
-std::string with_quantization(std::string_view config, std::string_view section, bool equalized = false);
+// It tells of the files `sides`, too.
+std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides = {});
 
 // Takes out the files that are about quantized weights which the output does not have.
 void leave_out_quantization(std::vector<Companion>& companions);

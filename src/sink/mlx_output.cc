@@ -96,15 +96,19 @@ Result<std::vector<Companion>> companions_of(const QuantizeWork& work) {
   }
   const auto section = quantization_section(work);
   if (!section) return std::unexpected(section.error());
-  const bool equalized = std::ranges::any_of(work.restore, [](const std::vector<float>& restore) { return !restore.empty(); });
-  config->text = with_quantization(text, *section, equalized);
+  std::vector<SideFileKind> sides;
+  bool is_timed = false;
+  for (std::size_t i = 0; i < work.plans.size(); ++i) is_timed |= work.time_groups(i) > 0;
+  if (is_timed) sides.push_back(kTimeAware);
+  if (std::ranges::any_of(work.restore, [](const auto& restore) { return !restore.empty(); })) sides.push_back(kEqualization);
+  config->text = with_quantization(text, *section, sides);
   config->path.clear();
   return companions;
 }
 
 Metadata time_aware_metadata(const QuantizeWork& work) {
   if (!work.calibration) return {};
-  return {{"format", std::string(kTimeAwareFormat)},
+  return {{"format", std::string(kTimeAware.format)},
           {"boundaries", fmt::format("[{}]", fmt::join(work.calibration->boundaries(), ", "))}};
 }
 
@@ -220,9 +224,9 @@ class MlxOutput final : public QuantizedOutput {
   // What lies beside the weights: for each tensor that has it, one time bias, the scales and zeros of activations, and what
   // restores its columns.
   std::vector<SideFile> declare_sides(std::size_t next) {
-    SideFile times{.name = std::string(kTimeAwareFile), .tensors = {}, .metadata = time_aware_metadata(work_)};
+    SideFile times{.name = std::string(kTimeAware.file), .tensors = {}, .metadata = time_aware_metadata(work_)};
     SideFile columns{
-        .name = std::string(kEqualizationFile), .tensors = {}, .metadata = {{"format", std::string(kEqualizationFormat)}}};
+        .name = std::string(kEqualization.file), .tensors = {}, .metadata = {{"format", std::string(kEqualization.format)}}};
     const auto add = [](SideFile& file, std::string_view module, std::string_view kind, std::vector<std::uint64_t> shape) {
       file.tensors.push_back({.name = fmt::format("{}.{}", module, kind), .dtype = DType::kF32, .shape = std::move(shape)});
     };

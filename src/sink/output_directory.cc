@@ -97,8 +97,8 @@ int lock_directory(const std::string& path) {
 
 bool is_model_name(std::string_view name) {
   return is_parquet_part(name) || name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
-         name == kTimeAwareFile || name == kEqualizationFile || name == "quantization_config.json" ||
-         name.ends_with(".safetensors.index.json") || is_shard_name(name);
+         is_side_file(name) || name == "quantization_config.json" || name.ends_with(".safetensors.index.json") ||
+         is_shard_name(name);
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -129,6 +130,7 @@ class Quantization {
   std::vector<unsigned> planned_bits_;
   std::optional<SizeFit> fit_;  // if a size is asked for
   unsigned threads_ = 1;
+  std::atomic<bool> has_time_bias_ = false;  // one that is not 0
   std::mutex mutex_;
   std::vector<QualitySums> figures_;      // for each block
   std::vector<bool> skipped_;             // blocks of an earlier run, whose figures are not known yet
@@ -328,6 +330,7 @@ Result<void> Quantization::process_block(QuantizedOutput& output, std::size_t bl
   if (skipped_[block]) return {};
   const auto coded = coder_.finish(at.tensor, buffers);
   if (!coded) return std::unexpected(coded.error());
+  if (std::ranges::any_of(coded->time_bias, [](float bias) { return bias != 0; })) has_time_bias_ = true;
   return output.write(block, *coded);
 }
 
@@ -363,6 +366,10 @@ std::vector<std::string> Quantization::warnings() const {
     warnings.emplace_back("enable_spatial has no effect without statistics of activations");
   }
   if (work_.calibration) std::ranges::copy(work_.calibration->warnings(), std::back_inserter(warnings));
+  const bool is_all_new = std::ranges::find(skipped_, true) == skipped_.end();
+  if (work_.calibration && work_.calibration->groups() > 1 && !has_time_bias_ && is_all_new) {
+    warnings.emplace_back("no time_bias is more than chance: record more inputs at each timestep, and their count");
+  }
   if (config.format == QuantizeFormat::kParquet &&
       std::ranges::find(work_.companions, kParquetMetadataFile, &Companion::name) != work_.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is left out: the format has its own", kParquetMetadataFile));
@@ -467,7 +474,7 @@ bool Quantization::is_finished(const std::string& directory) const {
   const bool is_mlx = options_.config.format == QuantizeFormat::kMlx;
   if ((is_mlx ? finished_mlx_key(directory) : finished_parquet_key(directory)) != work_.key) return false;
   const auto written = open_quantized(directory);
-  if (!written) return false;
+  if (!written || !(*written)->time_boundaries()) return false;
   // By the time of change, which unlike that of the last write nobody can set back.
   struct stat made{};
   const std::string last = fmt::format("{}/{}", directory, is_mlx ? "model.safetensors.index.json" : kParquetMetadataFile);

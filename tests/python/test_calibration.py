@@ -265,6 +265,19 @@ class TestTimeAware:
         assert percent(errors[1], errors[0], name) <= 103
 
 
+class TestStatisticsThatAreOfNoUse:
+    def test_hessians_for_hqq(self, run, layers, tmp_path):
+        options = [*PLAIN, "--format", "mlx", "--method", "hqq", "--calibration"]
+        assert quantize(run, layers.path, tmp_path / "out", *options, layers.plain)["warnings"] == []
+        report = quantize(run, layers.path, tmp_path / "out", *options, layers.hessian)
+        assert report["warnings"] == ["method hqq does not look at Hessians"]
+
+    def test_of_layers_that_are_kept(self, run, layers, tmp_path):
+        options = [*PLAIN, "--format", "mlx", "--calibration", layers.plain, "--keep", "attention.*", "--keep", "mlp.*"]
+        report = quantize(run, layers.path, tmp_path / "out", *options)
+        assert report["warnings"] == ["the statistics are about none of the layers that are quantized"]
+
+
 class TestWhoIsTimeAware:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("modality, chosen, groups", [
@@ -294,6 +307,18 @@ class TestWhoIsTimeAware:
         assert {name: parameters["time_bias"].shape for name, parameters in found.items()} == {
             "attention.weight": (1, 256), "mlp.weight": (1, 192),
         }  # fmt: skip
+
+    # Of one input at each timestep nobody can say how far its mean is off.
+    def test_it_is_said_that_there_were_too_few_inputs(self, run, tmp_path):
+        rng = np.random.default_rng(3)
+        draw = changing(rng, 128)
+        save_file({"a.weight": gauss(rng, 64, 128)}, tmp_path / "in.safetensors")
+        options = [*PLAIN, "--format", "mlx", "--modality", "text", *settings(tmp_path / "q.yaml", num_time_groups=4)]
+        warnings = []
+        for count in (1, 64):
+            statistics = record(tmp_path / "s.safetensors", {("a.weight", t): draw(count, t) for t in (0, 300, 600, 900)})
+            warnings.append(quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, "--calibration", statistics)["warnings"])
+        assert warnings == [["no time_bias is more than chance: record more inputs at each timestep, and their count"], []]
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_without_statistics_it_is_said_that_there_is_one_group(self, run, layers, tmp_path, format):

@@ -190,6 +190,10 @@ def rename(old, new):
     return change
 
 
+def drop(name):
+    return lambda metadata, tensors: tensors.pop(name)
+
+
 def describe(**metadata):
     return lambda old, tensors: old.update(metadata)
 
@@ -203,7 +207,7 @@ DAMAGED_STATISTICS = {
     "NaN": (put("b.weight.x_mean", (2, 5), np.nan), ["'b.weight.x_mean'", "nan in column 5 at timestep 500"]),
     "infinite": (put("b.weight.x_sqmean", (2, 5), np.inf), ["'b.weight.x_sqmean'", "inf in column 5"]),
     "negative square": (put("b.weight.x_sqmean", (1, 3), -1), ["'b.weight.x_sqmean'", "-1 in column 3 at timestep 250"]),
-    "mean above its square": (put("b.weight.x_mean", (1, 3), 1e4), ["'b.weight.x_sqmean'", "below the square of the mean 10000"]),
+    "mean above its square": (put("b.weight.x_mean", (1, 3), 1e4), ["'b.weight.x_sqmean'", "below the square of the mean, 100000000"]),
     "negative count": (put("b.weight.count", 1, -1), ["'b.weight.count'", "-1 at timestep 250"]),
     "no counts": (put("b.weight.count", slice(None), 0), ["'b.weight.count'", "0 at all of 4 timesteps"]),
     "range": (put("b.weight.x_min", 1, 1e4), ["'b.weight.x_min'", "10000 at timestep 250, above x_max"]),
@@ -236,6 +240,7 @@ class TestStatisticsThatAreRefused:
         before = listing(tmp_path)
         result = run("quantize", small.path, tmp_path / "out", *small.options, "--format", format, "--calibration", path)
         refused(result, 3, path, *expected)
+        assert result.stderr.count(str(path)) == 1
         assert listing(tmp_path) == before
 
     @pytest.mark.parametrize("kind, damage", [("plain", each) for each in DAMAGED_STATISTICS] + [("hessian", each) for each in DAMAGED_HESSIANS])
@@ -378,6 +383,9 @@ class TestFilesThatAreRefused:
         ("b.time_bias", replace("b.time_bias", np.transpose)),
         ("b.act_scale", put("b.act_scale", 1, 0)),
         ("z.time_bias", rename("b.time_bias", "z.time_bias")),
+        ("'b.weight': has no act_zero", drop("b.act_zero")),
+        ("'b.weight': has no act_scale", drop("b.act_scale")),
+        ("'b.weight': has no time_bias", drop("b.time_bias")),
         ("boundaries", describe(boundaries="[3, 2, 1]")),
     ])  # fmt: skip
     def test_what_goes_by_timestep(self, run, small, made, name, change):
@@ -388,7 +396,38 @@ class TestFilesThatAreRefused:
         save_file(tensors, path, metadata)
         self.check(run, small, folder, path, name, commands=["validate"])
 
+    def test_what_goes_by_timestep_is_missing(self, run, small, made):
+        folder = made("mlx")
+        assert json.loads((folder / "config.json").read_text())["time_aware_file"] == "timeaware.safetensors"
+        (folder / "timeaware.safetensors").unlink()
+        expected = "timeaware.safetensors: is missing, but config.json tells of it"
+        self.check(run, small, folder, expected, commands=["validate"])
+        assert expected in run("verify", folder).stdout and expected in run("inspect", folder).stderr
+        # Weights do not need it, and a run that is taken up makes it again.
+        assert run("dequantize", folder, folder.parent / "restored.safetensors").returncode == 0
+        quantize(run, small.path, folder, *small.options, "--format", "mlx", "--calibration", small.plain, "--resume")
+        assert (folder / "timeaware.safetensors").exists()
+
+    def test_verify_looks_into_it(self, run, small, made):
+        folder = made("mlx")
+        assert run("verify", folder).returncode == 0
+        metadata, tensors = load(folder / "timeaware.safetensors")
+        tensors["b.time_bias"][1, 2] = np.nan
+        save_file(tensors, folder / "timeaware.safetensors", metadata)
+        result = run("verify", folder)
+        assert result.returncode == 1 and "'b.time_bias'" in result.stdout
+
+    def test_boundaries_that_contradict_each_other(self, run, small, made):
+        folder = made("parquet")
+        path = folder / "metadata.json"
+        text = path.read_text()
+        metadata = json.loads(text)
+        path.write_text(json.dumps(metadata | {"time_boundaries": [7]}))
+        self.check(run, small, folder, "boundaries [", "metadata.json has [7]", commands=["validate"])
+
     @pytest.mark.parametrize("change", [
+        lambda text: text.replace('"act_zero"', '"zero"'),
+        lambda text: text.replace('"act_scale"', '"scale"'),
         lambda text: text.replace("[[", "[[0, ", 1),
         lambda text: text.replace("[[", "[[], [", 1),
         lambda text: text.replace('"boundaries": [', '"boundaries": [1e9, '),

@@ -174,6 +174,17 @@ class TestMistakes:
     def test_a_timestep_is_a_number(self):
         with pytest.raises(ValueError, match="w: the timestep is nan"):
             Recorder().add("w", np.ones((1, 2)), float("nan"))
+        for timestep in (True, "7", b"7", np.True_):
+            with pytest.raises(ValueError, match="w: the timestep is .*, not a number"):
+                Recorder().add("w", np.ones((1, 2)), timestep)
+
+    def test_more_timesteps_than_the_format_has(self, tmp_path):
+        recorder = Recorder()
+        for timestep in range(100_001):
+            recorder.add("w", np.ones((1, 1)), timestep)
+        with pytest.raises(ValueError, match="100001 timesteps, the format takes 100000"):
+            recorder.save(tmp_path / "s.safetensors")
+        assert not any(tmp_path.iterdir())
 
     def test_a_call_without_a_timestep_after_others_with_one(self):
         recorder = Recorder()
