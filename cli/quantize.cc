@@ -93,7 +93,7 @@ void print_bits(const QuantizeReport& done, double target) {
   std::vector<std::string> shares;
   for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
   print("target {} MB, made {:.3f} MB: {}\n", target, static_cast<double>(done.bytes) / 1e6,
-        fmt::to_string(fmt::join(shares, ", ")));
+        shares.empty() ? "nothing is quantized" : fmt::to_string(fmt::join(shares, ", ")));
 }
 
 // What was written, read back and compared.
@@ -179,7 +179,8 @@ void add_field(CLI::App& command, Options& options, const std::string& flags, co
   command
       .add_option_function<std::string>(
           flags, [&options, field](const std::string& value) { options.fields[field] = value; }, help)
-      ->type_name(type);
+      ->type_name(type)
+      ->check([](const std::string& value) { return value.empty() ? "it has no value" : ""; });
 }
 
 }  // namespace

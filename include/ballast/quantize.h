@@ -13,6 +13,7 @@
 #include <ballast/quality.h>
 #include <ballast/quantize_config.h>
 #include <ballast/tensor.h>
+#include <ballast/verify.h>
 
 namespace ballast {
 
@@ -80,6 +81,10 @@ struct ValidateOptions {
 // Compares a model with what quantize_model() made of it, or anyone in the same formats, as it is on the disk. Tensors that were
 // not quantized must be the same to the byte.
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
+
+// Checks a quantized model in either format by itself: sizes, what its metadata tells, sums of its files where there are some,
+// and what goes by timestep. Fails only when there is nothing to check.
+Result<VerifyReport> verify_quantized(const std::string& path);
 
 struct DequantizeOptions {
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before

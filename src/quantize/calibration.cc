@@ -1,7 +1,7 @@
 #include "quantize/calibration.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -9,12 +9,10 @@
 namespace ballast {
 namespace {
 
-// The fewer inputs there were for each column, the less is to be made of which of them went together. Where their number is not
-// told, each timestep counts as one.
+// The fewer inputs there were for each column, the less is to be made of which of them went together.
 double damping_of(const LayerStatistics& layer) {
-  const double count = std::accumulate(layer.counts.begin(), layer.counts.end(), 0.0);
-  if (count <= static_cast<double>(layer.timesteps())) return Feedback::kLeastDamping;
-  return std::max(Feedback::kLeastDamping, static_cast<double>(layer.columns) / count);
+  if (layer.inputs == 0) return Feedback::kLeastDamping;
+  return std::max(Feedback::kLeastDamping, 0.5 * std::pow(static_cast<double>(layer.columns) / layer.inputs, 1.5));
 }
 
 }  // namespace
@@ -61,6 +59,11 @@ Result<void> Calibration::prepare(Modality modality) {
     if (has_feedback_[i]) continue;
     ++too_large;
     limit_for_all = std::max(limit_for_all, needed);
+  }
+  if (const auto& left_out = statistics_.left_out(); !left_out.empty()) {
+    warnings_.push_back(
+        fmt::format("{} of the weights, {} first, had no inputs at the {} timesteps that are used; raise calibration_samples",
+                    left_out.size(), quote(*left_out.begin()), statistics_.timesteps().size()));
   }
   if (covered == 0) warnings_.emplace_back("the statistics are about none of the layers that are quantized");
   if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not look at statistics");

@@ -41,7 +41,7 @@ struct FromTo {
 
 struct AboveZero {
   static bool has(double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }
-  static std::string text() { return "above 0"; }
+  static std::string text() { return "a number above 0"; }
 };
 
 struct TrueOrFalse {

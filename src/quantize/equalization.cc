@@ -6,9 +6,14 @@
 #include "base/fail.h"
 
 namespace ballast {
+namespace {
+
+constexpr int kMostDoublings = 12;  // far from what a float cannot hold
+
+}  // namespace
 
 std::vector<float> equalize(double alpha, std::span<const float> importance, std::span<const float> largest) {
-  constexpr double kMost = 12;  // far from what a float cannot hold
+  constexpr double kMost = kMostDoublings;
   std::vector<double> exponents(importance.size());
   double sum = 0;
   for (std::size_t i = 0; i < exponents.size(); ++i) {
@@ -26,12 +31,14 @@ std::vector<float> equalize(double alpha, std::span<const float> importance, std
 }
 
 Result<void> check_restore(std::span<const float> restore) {
-  for (std::size_t i = 0; i < restore.size(); ++i) {
-    if (!(restore[i] > 0) || std::isinf(restore[i])) {
-      return fail(Errc::kCorrupt, "the scale of column {} is {}, it must be finite and above 0", i, restore[i]);
-    }
-  }
-  return {};
+  const auto is_allowed = [](float scale) {
+    int exponent = 0;
+    return std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5F && std::abs(exponent - 1) <= kMostDoublings;
+  };
+  const auto bad = std::ranges::find_if_not(restore, is_allowed);
+  if (bad == restore.end()) return {};
+  return fail(Errc::kCorrupt, "the scale of column {} is {}, it must be a power of two from 2^-{} to 2^{}", bad - restore.begin(),
+              *bad, kMostDoublings, kMostDoublings);
 }
 
 }  // namespace ballast

@@ -80,14 +80,19 @@ void move_group(const Feedback& feedback, const Columns& group, Tile& tile) {
                 .width = kTileRows});
 }
 
+// What a column is multiplied by when it is read.
+float unit_of(const RowFormat& format, std::uint64_t column) { return format.restore.empty() ? 1.0F : format.restore[column]; }
+
 // Finds the group's parameters in every row. One that is not whole is filled up with values that do not count.
 void search_parameters(const RowFormat& format, const Feedback& feedback, const Columns& group, Tile& tile) {
   for (std::size_t row = 0; row < kTileRows; ++row) {
     float* const values = tile.values.data() + row * format.group_size;
     float* const importance = tile.importance.data() + row * format.group_size;
     for (std::size_t i = 0; i < format.group_size; ++i) {
-      values[i] = tile.moved[i < group.count ? i : 0][row];
-      importance[i] = i < group.count ? feedback.pivots()[group.first + i] : 0.0F;
+      const std::uint64_t column = group.first + (i < group.count ? i : 0);
+      const float unit = unit_of(format, column);
+      values[i] = tile.moved[column - group.first][row] / unit;
+      importance[i] = i < group.count ? feedback.pivots()[column] * unit * unit : 0.0F;
     }
   }
   search_groups({.format = format,
@@ -103,22 +108,31 @@ void search_parameters(const RowFormat& format, const Feedback& feedback, const 
   }
 }
 
+struct Column {
+  float unit;     // as above
+  float pivot;    // what an error counts that is not made good
+  float damping;  // which counts for nothing
+};
+
 // Takes the nearest code for one column of the group. As in search, to the bit; what is no number gets the code 0.
 template <Affine kAffine>
-void code_column(const RowFormat& format, float pivot, const Lanes& moved, Lanes& column, Tile& tile, std::uint8_t* codes) {
+void code_column(const RowFormat& format, const Column& of, const Lanes& moved, Lanes& column, Tile& tile, std::uint8_t* codes) {
   constexpr float kIntegerShift = 12582912.0F;  // adding it leaves an integer
   const auto steps = static_cast<float>((1U << format.bits) - 1U);
+  const float inverse_unit = 1.0F / of.unit;  // of a power of two
   Lanes nearest{};
   for (std::size_t row = 0; row < kTileRows; ++row) {
-    const float place = moved[row] * tile.inverses[row] + tile.shifts[row];
+    const float place = moved[row] * inverse_unit * tile.inverses[row] + tile.shifts[row];
     const float inside = place > 0 ? (place < steps ? place : steps) : 0.0F;
     const float code = (inside + kIntegerShift) - kIntegerShift;
-    const float value = kAffine == Affine::kScaleBias ? code * tile.scales[row] + tile.offsets[row]
-                                                      : (code - tile.offsets[row]) * tile.scales[row];
+    const float stored = kAffine == Affine::kScaleBias ? code * tile.scales[row] + tile.offsets[row]
+                                                       : (code - tile.offsets[row]) * tile.scales[row];
+    const float value = stored * of.unit;
     nearest[row] = code;
     const double gap = static_cast<double>(moved[row]) - static_cast<double>(value);
-    tile.costs[row] += static_cast<double>(pivot) * (gap * gap);
     column[row] -= value;
+    const auto error = static_cast<double>(column[row]);
+    tile.costs[row] += static_cast<double>(of.pivot) * (gap * gap) - static_cast<double>(of.damping) * (error * error);
   }
   for (std::size_t row = 0; row < kTileRows; ++row) codes[row * format.group_size] = static_cast<std::uint8_t>(nearest[row]);
 }
@@ -134,7 +148,9 @@ void code_group(const RowFormat& format, const Feedback& feedback, const Columns
                   .sums = std::span(tile.moved_columns).subspan(i, 1),
                   .width = kTileRows});
     const auto code = format.affine == Affine::kScaleBias ? code_column<Affine::kScaleBias> : code_column<Affine::kScaleZero>;
-    code(format, feedback.pivots()[group.first + i], tile.moved[i], tile.columns[group.first + i], tile, tile.codes.data() + i);
+    const std::uint64_t column = group.first + i;
+    const Column of{.unit = unit_of(format, column), .pivot = feedback.pivots()[column], .damping = feedback.damping()[column]};
+    code(format, of, tile.moved[i], tile.columns[column], tile, tile.codes.data() + i);
   }
 }
 
@@ -169,7 +185,7 @@ GptqSums gptq_rows(const RowFormat& format, DType dtype, std::span<const std::by
       code_group(format, feedback, group, tile);
       store_group(format, group, tile, first_row, tile_rows, out);
     }
-    for (std::size_t i = 0; i < tile_rows; ++i) sums.output_error += tile.costs[i];
+    for (std::size_t i = 0; i < tile_rows; ++i) sums.output_error += std::max(tile.costs[i], 0.0);
   }
   sums.quality = compare_rows(format, dtype, rows, out.packed, out.scales, out.offsets, importance);
   return sums;

@@ -10,8 +10,8 @@ namespace ballast {
 
 struct GptqSums {
   QualitySums quality;  // as compare_rows() gives it
-  // The sum of e H eᵀ over the errors e of all rows, with H as Feedback has it: damped, and divided by its mean diagonal. Times
-  // that mean, it is the sum of squares that the layer's outputs are off by, and a little more for the damping.
+  // The sum of e H eᵀ over the errors e of all rows, with H divided by its mean diagonal and not damped. Times that mean, it is
+  // the sum of squares that the layer's outputs are off by.
   double output_error = 0;
 };
 

@@ -87,14 +87,20 @@ Feedback feedback_of(const std::vector<float>& hessian) {
   return *std::move(feedback);
 }
 
-// As Feedback has it: divided by the mean diagonal, and damped.
-Doubles damped(const std::vector<float>& hessian) {
+// As Feedback has it: divided by the mean diagonal.
+Doubles normalized(const std::vector<float>& hessian) {
   const auto columns = static_cast<std::size_t>(std::sqrt(static_cast<double>(hessian.size())));
   double mean = 0;
   for (std::size_t i = 0; i < columns; ++i) mean += static_cast<double>(hessian[i * columns + i]) / static_cast<double>(columns);
   Doubles result;
   for (const float value : hessian) result.push_back(static_cast<double>(value) / mean);
-  for (std::size_t i = 0; i < columns; ++i) result[i * columns + i] += 0.01;
+  return result;
+}
+
+Doubles damped(const std::vector<float>& hessian, const Feedback& feedback) {
+  Doubles result = normalized(hessian);
+  const std::size_t columns = feedback.columns();
+  for (std::size_t i = 0; i < columns; ++i) result[i * columns + i] += static_cast<double>(feedback.damping()[i]);
   return result;
 }
 
@@ -272,12 +278,19 @@ double furthest_from_its_code(const RowFormat& format, const std::vector<float>&
   return furthest;
 }
 
+Doubles scaled_by(std::span<const float> units, Doubles hessian) {
+  for (std::size_t i = 0; i < hessian.size(); ++i) {
+    hessian[i] *= static_cast<double>(units[i / units.size()]) * static_cast<double>(units[i % units.size()]);
+  }
+  return hessian;
+}
+
 TEST(Gptq, TakesTheCodesThatTheInverseAsksFor) {
   const std::vector<float> hessian = Inputs(160).hessian(400);
   const Feedback feedback = feedback_of(hessian);
   const std::vector<float> weights = normal_weights(160 * 20);
   for (const RowFormat& format : formats(160)) {
-    const double furthest = furthest_from_its_code(format, weights, damped(hessian), gptq(format, weights, feedback));
+    const double furthest = furthest_from_its_code(format, weights, damped(hessian, feedback), gptq(format, weights, feedback));
     EXPECT_LT(furthest, format.bits == 8 ? 0.502 : 0.5002) << format.bits << " bits, groups of " << format.group_size;
     EXPECT_GT(furthest, 0.49);
   }
@@ -325,8 +338,30 @@ TEST(Gptq, FiguresAreThoseOfWhatIsStored) {
       EXPECT_EQ(sums.quality.cross, quality.cross);
       EXPECT_EQ(sums.quality.error, quality.error);
       EXPECT_EQ(sums.quality.max_error, quality.max_error);
-      EXPECT_NEAR(sums.output_error / cost(damped(hessian), errors_of(format, weights, coded), columns), 1, 1e-3);
+      EXPECT_NEAR(sums.output_error / cost(normalized(hessian), errors_of(format, weights, coded), columns), 1, 1e-3);
     }
+  }
+}
+
+// Scaled columns and inputs that are scaled the other way are the same layer.
+TEST(Gptq, ColumnsThatAreScaled) {
+  constexpr std::size_t kColumns = 160;
+  std::vector<float> units;
+  for (std::size_t i = 0; i < kColumns; ++i) units.push_back(std::ldexp(1.0F, static_cast<int>(i * 7 % 5) - 2));
+  const std::vector<float> hessian = Inputs(kColumns).hessian(400);
+  const std::vector<float> weights = normal_weights(kColumns * 70);
+  for (RowFormat format : formats(kColumns)) {
+    format.restore = units;
+    GptqSums sums;
+    const Feedback feedback = feedback_of(hessian);
+    const Coded coded = gptq(format, weights, feedback, 1000, &sums);
+    EXPECT_NEAR(sums.output_error / cost(normalized(hessian), errors_of(format, weights, coded), kColumns), 1, 1e-3);
+    format.restore = {};
+    std::vector<float> scaled = weights;
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] /= units[i % kColumns];
+    EXPECT_LT(furthest_from_its_code(format, scaled, scaled_by(units, damped(hessian, feedback)), coded),
+              format.bits == 8 ? 0.502 : 0.5002)
+        << format.bits << " bits, groups of " << format.group_size;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "quantize/importance.h"
 #include "quantize/products.h"
 
 namespace ballast {
@@ -74,14 +75,21 @@ Result<Triangle> read_matrix(std::uint64_t columns, const Feedback::ReadRows& re
   return triangle;
 }
 
-// Makes the mean of the diagonal 1, so that neither products overflow nor small values vanish, and adds the damping to it.
-Result<void> normalize(Triangle& triangle, double damping) {
+// Makes the mean of the diagonal 1, so that neither products overflow nor small values vanish, and adds the damping to it, which
+// is given back.
+Result<std::vector<float>> normalize(Triangle& triangle, double damping) {
   const double sum = std::accumulate(triangle.diagonal.begin(), triangle.diagonal.end(), 0.0);
   if (sum == 0) return fail(Errc::kCorrupt, "all {} values on the diagonal are 0", triangle.diagonal.size());
   const double mean = sum / static_cast<double>(triangle.diagonal.size());
   for (float& value : triangle.below) value = static_cast<float>(static_cast<double>(value) / mean);
-  for (float& value : triangle.diagonal) value = static_cast<float>(static_cast<double>(value) / mean + damping);
-  return {};
+  for (float& value : triangle.diagonal) value = static_cast<float>(static_cast<double>(value) / mean);
+  const auto least = static_cast<double>(least_importance(triangle.diagonal));
+  std::vector<float> added;
+  for (float& value : triangle.diagonal) {
+    added.push_back(static_cast<float>(damping * std::sqrt(static_cast<double>(value)) + least));
+    value += added.back();
+  }
+  return added;
 }
 
 // Some rows of the matrix that are eliminated together, each with its diagonal.
@@ -173,13 +181,14 @@ Result<void> factor(Triangle& triangle, unsigned threads) {
 Result<Feedback> Feedback::make(std::uint64_t columns, const ReadRows& read, unsigned threads, double damping) {
   auto triangle = read_matrix(columns, read);
   if (!triangle) return std::unexpected(std::move(triangle).error());
-  if (auto done = normalize(*triangle, damping); !done) return std::unexpected(std::move(done).error());
+  auto added = normalize(*triangle, damping);
+  if (!added) return std::unexpected(std::move(added).error());
   if (auto done = factor(*triangle, threads); !done) return std::unexpected(std::move(done).error());
-  return Feedback(*std::move(triangle), damping);
+  return Feedback(*std::move(triangle), *std::move(added));
 }
 
 std::uint64_t Feedback::bytes(std::uint64_t columns) {
-  const std::uint64_t values = columns * (columns - 1) / 2 + 3 * columns + std::min(kPanel, columns) * panel_stride(columns);
+  const std::uint64_t values = columns * (columns - 1) / 2 + 4 * columns + std::min(kPanel, columns) * panel_stride(columns);
   return values * sizeof(float);
 }
 

@@ -24,11 +24,11 @@ struct Triangle {
 // them, is U D Uᵀ with U upper triangular, ones on its diagonal, and D diagonal. So an error e of a row of weights, which costs
 // e H eᵀ, costs the sum of D_k (e U)_k².
 //
-// H is divided by the mean of its diagonal, and 1 % or more is added there: inputs that are always 0 are then no trouble, and
-// what goes together by chance counts for less.
+// H is divided by the mean of its diagonal, and 1 % or more of each value there is added to it: what goes together by chance
+// counts for less then. A little more is added, so that inputs that are always 0 are no trouble.
 class Feedback {
  public:
-  static constexpr double kLeastDamping = 0.01;
+  static constexpr double kLeastDamping = 0.02;
 
   // Reads whole rows of H, one after the other. Called from one thread, with a bounded number of rows.
   using ReadRows = std::function<Result<void>(std::uint64_t first_row, std::span<float> rows)>;
@@ -40,7 +40,7 @@ class Feedback {
   // What one takes at most while it is made, and nearly all of it afterwards.
   static std::uint64_t bytes(std::uint64_t columns);
 
-  double damping() const { return damping_; }  // what was added to the diagonal, whose mean was 1 before
+  std::span<const float> damping() const { return damping_; }  // what was added to the diagonal, whose mean was 1 before
   std::uint64_t columns() const { return factors_.diagonal.size(); }
   // The values of U above the diagonal in a column, as many as there are columns before it.
   const float* weights(std::uint64_t column) const { return factors_.row(column); }
@@ -48,10 +48,10 @@ class Feedback {
   std::span<const float> pivots() const { return factors_.diagonal; }
 
  private:
-  Feedback(Triangle factors, double damping) : factors_(std::move(factors)), damping_(damping) {}
+  Feedback(Triangle factors, std::vector<float> damping) : factors_(std::move(factors)), damping_(std::move(damping)) {}
 
   Triangle factors_;  // Uᵀ below the diagonal, D on it
-  double damping_;
+  std::vector<float> damping_;
 };
 
 }  // namespace ballast

@@ -62,15 +62,21 @@ bool is_of_time(std::string_view tensor) {
 bool is_at_the_ends(std::string_view tensor) {
   constexpr std::array<std::string_view, 10> kParts{"conv_in.",     "conv_out.", "x_embedder.", "patch_embed", "img_in.",
                                                     "final_layer.", "norm_out.", "to_rgb",      "txt_in.",     "input_blocks.0."};
-  constexpr std::array<std::string_view, 3> kBegins{"proj_in.", "proj_out.", "out."};
+  constexpr std::array<std::string_view, 4> kBegins{"proj_in.", "proj_out.", "out.", "head."};
+  // What a whole pipeline calls its denoiser.
+  constexpr std::array<std::string_view, 5> kRoots{"model.diffusion_model.", "diffusion_model.", "transformer.", "unet.",
+                                                   "model."};
   const std::string lower = lowercase(tensor);
-  return has_any(lower, kParts) || std::ranges::any_of(kBegins, [&](std::string_view begin) { return lower.starts_with(begin); });
+  std::string_view name = lower;
+  const auto* const root = std::ranges::find_if(kRoots, [&](std::string_view each) { return name.starts_with(each); });
+  if (root != kRoots.end()) name.remove_prefix(root->size());
+  return has_any(name, kParts) || std::ranges::any_of(kBegins, [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
 // What turns time and class into the scale and shift of other layers.
 bool is_modulation(std::string_view tensor) {
-  constexpr std::array<std::string_view, 6> kParts{"modulation", "adaln",        "_mod.",
-                                                   ".mod.",      "norm1.linear", "norm1_context.linear"};
+  constexpr std::array<std::string_view, 7> kParts{"modulation",           "adaln",       "_mod.", ".mod.", "norm1.linear",
+                                                   "norm1_context.linear", ".norm.linear"};
   return has_any(lowercase(tensor), kParts);
 }
 

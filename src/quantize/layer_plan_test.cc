@@ -153,6 +153,17 @@ TEST(LayerPlan, DiffusionModelsKeepTheirEnds) {
   EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"*adaLN*", 2}, {"final_layer.linear", 6}}}),
             "blocks.0.adaLN_modulation.1.weight 2, blocks.0.attn.proj_out.weight 4, blocks.0.attn.qkv.weight 4, "
             "final_layer.linear.weight 6");
+  for (const std::string root : {"model.diffusion_model.", "transformer.", "unet.", "model."}) {
+    const TestModel whole({{.name = root + "blocks.0.proj_out.weight"},
+                           {.name = root + "head.head.weight"},
+                           {.name = root + "out.2.weight"},
+                           {.name = root + "proj_in.weight"},
+                           {.name = root + "proj_out.weight"},
+                           {.name = root + "single_transformer_blocks.0.norm.linear.weight"},
+                           {.name = root + "time_embed.0.weight"}});
+    EXPECT_EQ(whole.bits_of({}),
+              root + "blocks.0.proj_out.weight 4, " + root + "single_transformer_blocks.0.norm.linear.weight 8");
+  }
   // Without a time or a modality that says so, names alone do not make it one.
   EXPECT_EQ(TestModel({{.name = "conv_in.weight"}}).bits_of({.modality = Modality::kText}), "conv_in.weight 4");
   EXPECT_EQ(TestModel({{.name = "conv_in.weight"}, {.name = "x"}}).bits_of({.modality = Modality::kImage}), "x 4");

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "quantize/importance.h"
 
 namespace ballast {
 namespace {
@@ -24,6 +25,7 @@ class LayerReader {
     std::vector<float> energies;
     if (auto done = read_all(layer, counts, energies); !done) return std::unexpected(done.error());
     layer.counts.assign(counts.begin(), counts.end());
+    if (auto done = add_up_inputs(layer.inputs); !done) return std::unexpected(done.error());
     if (counts.empty()) layer.counts.assign(used_.rows.size(), 1);
     layer.weights = timestep_weights(layer.counts, energies);
     layer.importance = column_importance(layer);
@@ -57,6 +59,16 @@ class LayerReader {
       }
     }
     return check_each(statistic, values, [](float value) { return std::isfinite(value); }, "");
+  }
+
+  // Over all timesteps, used or not.
+  Result<void> add_up_inputs(double& inputs) const {
+    const TensorInfo* const tensor = found_[Statistic::kCount];
+    if (tensor == nullptr) return {};
+    std::vector<float> counts(tensor->elements());
+    if (auto read = file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))); !read) return read;
+    for (const float count : counts) inputs += std::isfinite(count) && count > 0 ? static_cast<double>(count) : 0.0;
+    return {};
   }
 
   template <class Allowed>
@@ -133,7 +145,6 @@ std::vector<double> timestep_weights(std::span<const double> counts, std::span<c
 }
 
 std::vector<float> column_importance(const LayerStatistics& layer) {
-  constexpr double kLeast = 1e-4;  // a column without inputs should still come out as something like itself
   std::vector<double> sums(layer.columns);
   for (std::size_t t = 0; t < layer.timesteps(); ++t) {
     const float* const squares = layer.squares.data() + t * layer.columns;
@@ -142,7 +153,9 @@ std::vector<float> column_importance(const LayerStatistics& layer) {
   const double mean = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(sums.size());
   std::vector<float> importance(sums.size(), 1.0F);
   if (mean == 0) return importance;
-  std::ranges::transform(sums, importance.begin(), [&](double sum) { return static_cast<float>(std::max(sum / mean, kLeast)); });
+  std::ranges::transform(sums, importance.begin(), [&](double sum) { return static_cast<float>(sum / mean); });
+  const float least = least_importance(importance);
+  for (float& value : importance) value = std::max(value, least);
   return importance;
 }
 

@@ -20,12 +20,14 @@ struct UsedTimesteps {
 // What is known of one weight's inputs. Those that do not go by timestep are as of a single one.
 struct LayerStatistics {
   std::uint64_t columns = 0;
-  std::vector<float> importance;  // of each column: its mean square over all timesteps, by the mean of these, at least 1e-4
-  std::vector<float> means;       // of each column at each timestep: [timesteps, columns]
-  std::vector<float> squares;     // the means of the squares, likewise
-  std::vector<double> weights;    // of each timestep, 1 in all: counts, by the mean square of the outputs if that is told
-  std::vector<double> counts;     // of inputs at each timestep, 1 each if they are not told
-  std::vector<float> lows;        // the least input at each timestep, empty if it is not told
+  std::vector<float>
+      importance;  // of each column: its mean square over all timesteps, by the mean of these, at least 1e-4 of the usual
+  std::vector<float> means;     // of each column at each timestep: [timesteps, columns]
+  std::vector<float> squares;   // the means of the squares, likewise
+  std::vector<double> weights;  // of each timestep, 1 in all: counts, by the mean square of the outputs if that is told
+  std::vector<double> counts;   // of inputs at each timestep, 1 each if they are not told
+  double inputs = 0;            // at all timesteps, used or not; 0 if they are not told
+  std::vector<float> lows;      // the least input at each timestep, empty if it is not told
   std::vector<float> highs;
 
   std::size_t timesteps() const { return weights.size(); }

@@ -93,7 +93,14 @@ TEST(LayerStatistics, ImportanceIsTheWeightedMeanSquareByItsMean) {
 TEST(LayerStatistics, DeadColumnsKeepALittleImportance) {
   const auto layer = read({floats("w.x_mean", {1, 3}, {0, 1, 0}), floats("w.x_sqmean", {1, 3}, {0, 2, 1e-9F})}, "[0]");
   ASSERT_TRUE(layer) << layer.error().message;
-  EXPECT_THAT(layer->importance, ElementsAre(1e-4F, FloatEq(3), 1e-4F));
+  EXPECT_THAT(layer->importance, ElementsAre(FloatEq(3e-4F), FloatEq(3), FloatEq(3e-4F)));
+}
+
+TEST(LayerStatistics, AHugeColumnDoesNotMakeOthersAlike) {
+  const auto layer = read({floats("w.x_mean", {1, 4}), floats("w.x_sqmean", {1, 4}, {1, 2, 4, 1e9F})}, "[0]");
+  ASSERT_TRUE(layer) << layer.error().message;
+  EXPECT_THAT(layer->importance[1] / layer->importance[0], FloatEq(2));
+  EXPECT_THAT(layer->importance[2] / layer->importance[0], FloatEq(4));
 }
 
 TEST(LayerStatistics, WithoutInputsAtAllEveryColumnIsAsImportant) {

@@ -173,7 +173,7 @@ TEST(QuantizeConfig, WhatAFieldMayNotBeIsSaidWithWhatItMay) {
   EXPECT_EQ(complaint("enable_time_aware", "2"), "enable_time_aware is '2', it must be true or false");
   EXPECT_EQ(complaint("enable_spatial", "tru"), "enable_spatial is 'tru', it must be true or false");
   EXPECT_EQ(complaint("calibration_samples", "0"), "calibration_samples is 0, it must be from 1 to 1000000");
-  EXPECT_EQ(complaint("target_model_size_mb", "0"), "target_model_size_mb is 0, it must be above 0");
+  EXPECT_EQ(complaint("target_model_size_mb", "0"), "target_model_size_mb is 0, it must be a number above 0");
 }
 
 TEST(QuantizeConfig, NumbersAreNumbersToTheLastLetter) {
@@ -187,8 +187,8 @@ TEST(QuantizeConfig, NumbersAreNumbersToTheLastLetter) {
   EXPECT_EQ(complaint("min_accuracy", "nan"), "min_accuracy is nan, it must be from 0 to 1");
   EXPECT_EQ(complaint("min_accuracy", ".nan"), "min_accuracy is '.nan', it must be from 0 to 1");
   EXPECT_EQ(complaint("min_accuracy", "-0.1"), "min_accuracy is -0.1, it must be from 0 to 1");
-  EXPECT_EQ(complaint("target_model_size_mb", "inf"), "target_model_size_mb is inf, it must be above 0");
-  EXPECT_EQ(complaint("target_model_size_mb", "nan"), "target_model_size_mb is nan, it must be above 0");
+  EXPECT_EQ(complaint("target_model_size_mb", "inf"), "target_model_size_mb is inf, it must be a number above 0");
+  EXPECT_EQ(complaint("target_model_size_mb", "nan"), "target_model_size_mb is nan, it must be a number above 0");
   for (const char* const text : {"0", "1", "1e-3", ".5", "1.0"}) EXPECT_TRUE(made({{{"min_accuracy", text}}})) << text;
 }
 

@@ -26,7 +26,7 @@ Result<std::optional<Model>> open_side_file(const std::string& directory, const 
   if (!file) return std::unexpected(file.error());
   const auto format = file->metadata().find("format");
   if (format == file->metadata().end() || format->second != kind.format) {
-    return fail(Errc::kUnsupported, "{}: its format is not {}", escape(path), kind.format);
+    return fail(Errc::kCorrupt, "{}: its format is not {}", escape(path), kind.format);
   }
   return std::move(*file);
 }

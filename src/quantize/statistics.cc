@@ -60,12 +60,29 @@ Result<Statistics> Statistics::from_file(Model file, unsigned most_timesteps) {
   }
   auto table = read_statistics_table(file);
   if (!table) return std::unexpected(table.error());
-  return Statistics(std::move(file), std::move(*table), most_timesteps);
+  Statistics statistics(std::move(file), std::move(*table), most_timesteps);
+  if (auto found = statistics.find_left_out(); !found) return std::unexpected(found.error());
+  return statistics;
 }
 
 Statistics::Statistics(Model file, StatisticsTable table, unsigned most_timesteps)
     : file_(std::move(file)), table_(std::move(table)), used_(choose(table_.timesteps, most_timesteps)) {
   for (const auto& [weight, found] : table_.weights) names_.push_back(weight);
+}
+
+Result<void> Statistics::find_left_out() {
+  if (used_.rows.size() == std::max<std::size_t>(table_.timesteps.size(), 1)) return {};
+  std::vector<float> counts(table_.timesteps.size());
+  for (const auto& [weight, found] : table_.weights) {
+    const TensorInfo* const tensor = found[Statistic::kCount];
+    if (tensor == nullptr) continue;
+    if (auto read = file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))); !read) return read;
+    const auto has_inputs = [&](std::size_t row) { return counts[row] != 0; };
+    if (!std::ranges::any_of(used_.rows, has_inputs) && std::ranges::any_of(counts, [](float count) { return count > 0; })) {
+      left_out_.insert(weight);
+    }
+  }
+  return {};
 }
 
 const WeightStatistics* Statistics::find(std::string_view weight) const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +34,9 @@ class Statistics {
 
   const Model& file() const { return file_; }
   std::span<const std::string> weights() const { return names_; }  // sorted
-  bool has(std::string_view weight) const { return find(weight) != nullptr; }
+  bool has(std::string_view weight) const { return find(weight) != nullptr && !left_out_.contains(weight); }
+  // Weights that had inputs, but at none of the timesteps that are used.
+  const std::set<std::string, std::less<>>& left_out() const { return left_out_; }
   bool has_hessian(std::string_view weight) const;
   std::uint64_t columns(std::string_view weight) const;  // 0 for a weight that is not there
 
@@ -51,12 +54,14 @@ class Statistics {
 
  private:
   Statistics(Model file, StatisticsTable table, unsigned most_timesteps);
+  Result<void> find_left_out();
   const WeightStatistics* find(std::string_view weight) const;
 
   Model file_;
   StatisticsTable table_;
   std::vector<std::string> names_;
   UsedTimesteps used_;
+  std::set<std::string, std::less<>> left_out_;
 };
 
 }  // namespace ballast

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 
@@ -209,6 +210,29 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   const auto source = open_quantized(quantized);
   if (!source) return std::unexpected(source.error());
   return Validation(original, **source, options).run();
+}
+
+Result<VerifyReport> verify_quantized(const std::string& path) {
+  VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
+  const auto note = [&](std::string_view check, const Error& error) {
+    report.defects.push_back({.check = std::string(check), .message = error.message});
+  };
+  const auto source = open_quantized(path);
+  if (!source && source.error().code != Errc::kCorrupt) return std::unexpected(source.error());
+  if (!source) {
+    note("quantization", source.error());
+    return report;
+  }
+  for (const std::string& file : (*source)->files()) {
+    report.files.push_back({.path = file, .size = std::filesystem::file_size(file)});
+    report.bytes += report.files.back().size;
+  }
+  report.tensors = (*source)->tensors().size();
+  if (const auto times = (*source)->read_time_aware(); !times) note("quantization", times.error());
+  if ((*source)->format() != QuantizeFormat::kParquet) return report;
+  report.checks.emplace_back("sha256");
+  if (const auto checked = (*source)->check_files(); !checked) note("sha256", checked.error());
+  return report;
 }
 
 }  // namespace ballast

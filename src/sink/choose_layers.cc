@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -32,10 +33,8 @@ void release(const QuantizeWork& work, std::size_t tensor) {
   if (work.calibration) work.calibration->release(tensor);
 }
 
-// A Hessian would have to be scaled along, so layers that have one are left as they are.
 bool may_be_equalized(const QuantizeWork& work, std::size_t tensor) {
-  return work.calibration && work.calibration->is_spatial() && work.calibration->covers(tensor) &&
-         !work.calibration->has_feedback(tensor);
+  return work.calibration && work.calibration->is_spatial() && work.calibration->covers(tensor);
 }
 
 // Of a layer that may have any of the bits there are, unless the user named them.
@@ -202,10 +201,10 @@ Result<SizeFit> SizeFit::make(QuantizeWork& work, const LayerCoder& coder) {
   return fit;
 }
 
-std::unexpected<Error> SizeFit::too_small(const QuantizeWork& work, std::uint64_t least) {
-  constexpr std::uint64_t kKilobyte = 1000;
-  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {:.3f}",
-              *work.config.target_model_size_mb, static_cast<double>((least + kKilobyte - 1) / kKilobyte) / kKilobyte);
+std::unexpected<Error> SizeFit::too_small(const QuantizeWork& work, std::uint64_t least, bool is_known) {
+  const double megabytes = std::ceil(static_cast<double>(least) / 1e3) / 1e3;
+  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}",
+              *work.config.target_model_size_mb, is_known ? "" : "about ", megabytes);
 }
 
 Result<void> SizeFit::choose(QuantizeWork& work) {
@@ -213,7 +212,8 @@ Result<void> SizeFit::choose(QuantizeWork& work) {
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
   if (tries_ == 0 && least > most_uniform_) {
     // What Parquet compresses may turn out a little larger, and this is to be possible.
-    return too_small(work, work.config.format == QuantizeFormat::kMlx ? least : least + least / 100);
+    const bool is_known = work.config.format == QuantizeFormat::kMlx && !(work.calibration && work.calibration->is_spatial());
+    return too_small(work, is_known ? least : least + least / 100, is_known);
   }
   ++tries_;
   const std::int64_t target = static_cast<std::int64_t>(target_) - missed_;
@@ -229,7 +229,7 @@ Result<void> SizeFit::choose(QuantizeWork& work) {
 
 Result<bool> SizeFit::accept(const QuantizeWork& work, std::uint64_t made) {
   if (made <= target_) return true;
-  if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(work, made);
+  if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(work, made, true);
   const std::uint64_t expected = fixed_ + chosen_.bytes;
   if (chosen_.is_uniform) most_uniform_ = expected - 1;
   // Guesses are off by about as much for any choice. What is off twice has something to it that is not known.

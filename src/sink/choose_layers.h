@@ -22,7 +22,7 @@ class SizeFit {
   Result<bool> accept(const QuantizeWork& work, std::uint64_t made);
 
  private:
-  static std::unexpected<Error> too_small(const QuantizeWork& work, std::uint64_t least);
+  static std::unexpected<Error> too_small(const QuantizeWork& work, std::uint64_t least, bool is_known);
 
   std::uint64_t target_ = 0;        // bytes
   std::uint64_t most_uniform_ = 0;  // what is uniform has the benefit of the doubt, lest a target of just its size gets less

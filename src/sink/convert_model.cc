@@ -244,6 +244,21 @@ Result<std::string> resume_key(const Model& model, const Selection& selection, c
   return sha256(*open_memory(std::as_bytes(std::span(text))));
 }
 
+// What lies beside quantized weights goes by their names, and along as it is.
+Result<void> check_side_files(const Model& model, const Selection& selection) {
+  bool is_same = selection.targets.size() == model.tensors().size();
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
+  for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
+    const auto file = open_side_file(model.directory(), kind);
+    if (!file) return std::unexpected(file.error());
+    if (!*file || is_same) continue;
+    return fail(Errc::kUnsupported,
+                "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
+                escape(model.directory()), kind.file);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
@@ -256,6 +271,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   }
   std::vector<Companion> companions;
   if (!model.directory().empty()) {
+    if (auto checked = check_side_files(model, *selection); !checked) return std::unexpected(checked.error());
     auto found = find_companions(model.directory(), report.converted > 0 ? main_dtype(selection->targets) : std::string_view());
     if (!found) return std::unexpected(found.error());
     companions = std::move(*found);

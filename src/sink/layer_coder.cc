@@ -46,8 +46,7 @@ Result<QualitySums> LayerCoder::code_rows(std::size_t tensor, std::uint64_t rows
   if (!(*known)->feedback) return quantize_rows(work_.config.method, format, dtype, buffers.in, (*known)->importance, out);
   const GptqSums gptq = gptq_rows(format, dtype, buffers.in, *(*known)->feedback, out, (*known)->importance);
   QualitySums sums = gptq.quality;
-  // What is known of inputs that go together is in it, and the damping is not.
-  sums.weighted_error = std::max(gptq.output_error - (*known)->feedback->damping() * sums.error, 0.0);
+  sums.weighted_error = gptq.output_error;  // in which is what is known of inputs that go together
   return sums;
 }
 

@@ -114,6 +114,48 @@ class TestOutputError:
         text = done(run("quantize", layers.path, tmp_path / "after", *options, "--calibration", statistics)).stdout
         assert "statistics of 1 of 2 layers" in text and "without: attention.weight" in text
 
+    # Columns that are quiet must neither be drowned by loud ones nor be moved far to make good for them.
+    @pytest.mark.parametrize("spread", [1, 1.5])
+    @pytest.mark.parametrize("power", [0, 0.5, 1])
+    def test_a_hessian_is_better_whatever_the_columns_are_like(self, run, tmp_path, spread, power):
+        rng = np.random.default_rng(6)
+        mix, loud, name = rng.standard_normal((96, 512)) * 0.1, np.exp(rng.normal(0, spread, 512)), "a.weight"
+        draw = lambda count: (rng.standard_normal((count, 96)) @ mix + 0.3 * rng.standard_normal((count, 512))) * loud
+        weights = {name: (gauss(rng, 128, 512, dtype=np.float32) / loud**power).astype(BF16)}
+        case = SimpleNamespace(path=tmp_path / "in.safetensors", weights=weights, held_out={(name, None): draw(2048)})
+        save_file(weights, case.path)
+        inputs = {(name, None): draw(4096)}
+        plain, hessian = (record(tmp_path / f"{kind}.safetensors", inputs, hessian=kind) for kind in (False, True))
+        for bits in (3, 4):
+            _, weighted = quantized_errors(run, case, tmp_path / "weighted", "--bits", bits, statistics=plain)
+            _, gptq = quantized_errors(run, case, tmp_path / "gptq", "--bits", bits, statistics=hessian)
+            assert percent(gptq, weighted, name) <= 85
+
+    def test_timesteps_that_are_left_out_do_not_weaken_a_hessian(self, run, tmp_path):
+        rng = np.random.default_rng(7)
+        draw = changing(rng, 256)
+        save_file({"a.weight": gauss(rng, 64, 256)}, tmp_path / "in.safetensors")
+        statistics = record(tmp_path / "s.safetensors", {("a.weight", t): draw(8, t) for t in range(0, 1000, 5)}, hessian=True)
+        codes = []
+        for samples in (200, 20):
+            options = [*PLAIN, "--format", "mlx", *settings(tmp_path / "q.yaml", calibration_samples=samples)]
+            quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, "--calibration", statistics)
+            codes.append((tmp_path / "out/model.safetensors").read_bytes())
+        assert codes[0] == codes[1]
+
+    def test_inputs_at_timesteps_that_are_left_out(self, run, tmp_path):
+        rng = np.random.default_rng(8)
+        save_file({"a.weight": gauss(rng, 64, 128), "b.weight": gauss(rng, 64, 128)}, tmp_path / "in.safetensors")
+        inputs = {("a.weight", t): rng.standard_normal((4, 128)) for t in range(9)}
+        inputs |= {("b.weight", t): rng.standard_normal((4, 128)) for t in range(1, 9, 2)}
+        statistics = record(tmp_path / "s.safetensors", inputs)
+        for samples, used in ((5, ["weighted search", "search"]), (9, ["weighted search"] * 2)):
+            options = [*PLAIN, *settings(tmp_path / "q.yaml", calibration_samples=samples), "--calibration", statistics]
+            report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
+            assert list(methods(report).values()) == used
+            expected = ["1 of the weights, 'b.weight' first, had no inputs at the 5 timesteps that are used; raise calibration_samples"]
+            assert report["warnings"] == (expected if samples == 5 else [])
+
     def test_a_hessian_of_few_inputs_does_no_harm(self, run, tmp_path):
         rng = np.random.default_rng(5)
         draw, name = independent(rng, 512), "a.weight"
@@ -418,8 +460,7 @@ class TestSpatial:
         assert is_spatial("image") and is_spatial("audio") and not is_spatial("text")
         assert is_spatial("text", *yes) and not is_spatial("image", *no)
         assert not is_spatial("image", "--profile", "edge") and is_spatial("image", "--profile", "edge", *yes)
-        # A Hessian makes good for more.
-        assert not is_spatial("image", statistics=spatial.hessian)
+        assert is_spatial("image", statistics=spatial.hessian)
 
     def test_the_minimum_is_kept(self, run, tmp_path):
         rng = np.random.default_rng(14)

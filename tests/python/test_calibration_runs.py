@@ -291,6 +291,8 @@ DAMAGED_SCALES = {
     "zero": (lambda scales: scales.__setitem__(3, 0), "the scale of column 3 is 0"),
     "negative": (lambda scales: scales.__setitem__(3, -2), "the scale of column 3 is -2"),
     "infinite": (lambda scales: scales.__setitem__(3, np.inf), "the scale of column 3 is inf"),
+    "no power of two": (lambda scales: scales.__setitem__(3, 3), "the scale of column 3 is 3, it must be a power of two from 2^-12 to 2^12"),
+    "huge": (lambda scales: scales.__setitem__(3, 2.0**100), "the scale of column 3 is 1.2676506e+30"),
 }
 
 
@@ -347,6 +349,27 @@ class TestFilesThatAreRefused:
         folder = made("mlx")
         (folder / "equalization.safetensors").unlink()
         self.check(run, small, folder, "equalization.safetensors")
+
+    @pytest.mark.parametrize("file", ["equalization.safetensors", "timeaware.safetensors"])
+    def test_files_of_another_format(self, run, small, made, file):
+        folder = made("mlx")
+        metadata, tensors = load(folder / file)
+        save_file(tensors, folder / file, metadata | {"format": "else"})
+        self.check(run, small, folder, f"{file}: its format is not ", commands=["validate"])
+        result = run("verify", folder)
+        assert result.returncode == 1 and f"{file}: its format is not " in result.stdout
+
+    def test_convert_takes_them_along_or_refuses(self, run, small, made):
+        folder = made("mlx")
+        out = folder.parent / "converted"
+        assert run("convert", folder, out).returncode == 0 and run("verify", out).returncode == 0
+        before = contents(out)
+        for options in (["--rename", "a.*=z.*"], ["--exclude", "a.*"], ["--include", "b.*"]):
+            message = one_error_line(run("convert", folder, out, *options), 3)
+            assert "cannot be left out or renamed, since timeaware.safetensors tells of them" in message
+        (folder / "equalization.safetensors").unlink()
+        assert "is missing, but config.json tells of it" in one_error_line(run("convert", folder, out), 3)
+        assert contents(out) == before
 
     def rewrite(self, folder, column, change):
         """Writes the JSON of the first layer anew with pyarrow, and the sum that metadata.json has of the part."""
@@ -416,6 +439,21 @@ class TestFilesThatAreRefused:
         save_file(tensors, folder / "timeaware.safetensors", metadata)
         result = run("verify", folder)
         assert result.returncode == 1 and "'b.time_bias'" in result.stdout
+
+    def test_verify_reads_parquet(self, run, small, made):
+        folder = made("parquet")
+        result = run("verify", folder)
+        assert result.returncode == 0 and "sha256" in result.stdout
+        part = self.rewrite(folder, "time_aware_quant_json", lambda text: text[:-1])
+        result = run("verify", folder)
+        assert result.returncode == 1 and "'a.weight': time_aware_quant_json" in result.stdout
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 1
+        part.write_bytes(data)
+        result = run("verify", folder)
+        assert result.returncode == 1 and "its SHA-256 is" in result.stdout
+        part.write_bytes(data[:-1])
+        assert run("verify", folder).returncode == 1
 
     def test_boundaries_that_contradict_each_other(self, run, small, made):
         folder = made("parquet")

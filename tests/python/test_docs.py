@@ -73,10 +73,12 @@ class TestSettings:
 
 def test_diffusion_models_keep_what_the_table_says(run, tmp_path):
     told = {"blocks.0.mlp.weight": "4 bits", "blocks.0.proj_out.weight": "4 bits"}
+    roots = re.findall(r"`([^`]+)`", re.search(r"What comes before the names of a whole pipeline, (.*?) is not", DOC, re.DOTALL)[1])
     for _, inside, begin, outcome in rows_of_table("layers"):
         told |= {f"a{part.upper()}.weight": outcome for part in re.findall(r"`([^`]+)`", inside)}
         told |= {f"{part}weight": outcome for part in re.findall(r"`([^`]+)`", begin)}
-    assert len(told) == 27
+        told |= {f"{root}{part}weight": outcome for root in roots for part in re.findall(r"`([^`]+)`", begin)}
+    assert len(told) == 49
     save_file({name: np.eye(64, dtype=np.float32) for name in told}, tmp_path / "m.safetensors")
     done = quantize(run, tmp_path / "m.safetensors", tmp_path / "out")
     bits = {layer["name"]: f"{layer['bits']} bits" for layer in done["layers"]}

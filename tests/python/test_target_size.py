@@ -64,7 +64,7 @@ def smallest(run, model, tmp_path, *options):
     result = run("quantize", model, tmp_path / "out", *options, "--target-size-mb", 0.001)
     refused(result, 2, model, "target_model_size_mb is 0.001", "the smallest that is possible is ")
     assert not (tmp_path / "out").exists()
-    return float(re.search(r"possible is ([0-9.]+)", result.stderr)[1])
+    return float(re.search(r"possible is (?:about )?([0-9.]+)", result.stderr)[1])
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -84,7 +84,7 @@ class TestTarget:
         assert sizes == sorted(sizes) and len(set(sizes)) == 3
         assert set(bits_of(report).values()) == {8}
         result = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", f"{0.9 * least:.3f}")
-        refused(result, 2, f"the smallest that is possible is {least:.3f}")
+        refused(result, 2, "the smallest that is possible is ", f"{least:.3f}")
 
     @pytest.mark.parametrize("kind", ["data-free", "statistics"])
     @pytest.mark.parametrize("bits", [3, 5])
