@@ -57,6 +57,7 @@ enum class Modality { kUnknown, kText, kCode, kImage, kAudio };
 std::string_view name(Modality modality);
 
 struct Location;  // internal: which files a path stands for
+class Source;     // internal: bytes, wherever they are
 
 // The weights of one model: one file or many shards, under one table of names. Opening reads headers only, whatever the size of
 // the data, except for MLX JSON, which is text and is gone over once. All const members may be called from many threads at once.
@@ -70,6 +71,10 @@ class Model {
   // Opens a file held in memory. `bytes` is borrowed; `name` stands for the path, and says what it is as a path does.
   static Result<Model> from_bytes(std::span<const std::byte> bytes, const std::string& name = "<memory>",
                                   const OpenOptions& options = {});
+
+  // A model of tensors in memory, which are borrowed, in the order that SafeTensors has. It has no views.
+  static Result<Model> from_tensors(std::span<const TensorView> tensors, const std::string& name = "<memory>",
+                                    const Metadata& metadata = {});
 
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -122,6 +127,7 @@ class Model {
   friend struct ModelAccess;
   explicit Model(std::unique_ptr<State> state);
   static Result<Model> open_at(const std::string& path, Location location, const OpenOptions& options);
+  static Result<Model> open_source(std::unique_ptr<Source> source, const std::string& name, const OpenOptions& options);
   friend Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options);
   std::unique_ptr<State> state_;
 };

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "format/safetensors/layout.h"
 #include "model/locate.h"
 #include "model/modality.h"
 #include "model/slice.h"
@@ -91,14 +92,35 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   return Model(std::move(state));
 }
 
-Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::string& name, const OpenOptions& options) {
-  auto shard = read_shard(name, open_memory(bytes), options);
+Result<Model> Model::open_source(std::unique_ptr<Source> source, const std::string& name, const OpenOptions& options) {
+  auto shard = read_shard(name, std::move(source), options);
   if (!shard) return std::unexpected(shard.error());
   auto state = std::make_unique<State>();
   state->path = name;
   state->shards.push_back(std::move(*shard));
   state->join_shards();
   return Model(std::move(state));
+}
+
+Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::string& name, const OpenOptions& options) {
+  return open_source(open_memory(bytes), name, options);
+}
+
+Result<Model> Model::from_tensors(std::span<const TensorView> tensors, const std::string& name, const Metadata& metadata) {
+  std::vector<TensorSpec> specs;
+  for (const TensorView& tensor : tensors) {
+    if (auto checked = check_bytes(tensor); !checked) return fail_at(escape(name), checked.error());
+    specs.push_back(
+        {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
+  }
+  auto layout = safetensors::make_layout(specs, metadata);
+  if (!layout) return fail_at(escape(name), layout.error());
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(layout->offsets[i], tensors[i].bytes.size()); });
+  std::vector<std::span<const std::byte>> pieces;
+  for (const std::size_t i : order) pieces.push_back(tensors[i].bytes);
+  return open_source(open_pieces(std::move(layout->header), std::move(pieces)), name, {});
 }
 
 const std::string& Model::path() const { return state_->path; }

@@ -497,11 +497,13 @@ bool Quantization::is_finished(const std::string& directory) const {
 Result<QuantizeReport> Quantization::run(const std::string& directory) {
   if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
   work_.key = make_key();
-  const auto files = describe_files(work_.model);
-  if (!files) return std::unexpected(files.error());
-  const auto statistics = work_.calibration ? describe_files(work_.calibration->statistics().file()) : std::string();
-  if (!statistics) return std::unexpected(statistics.error());
-  work_.resume_key = hash_of(work_.key + *files + *statistics);
+  if (options_.resume) {
+    const auto files = describe_files(work_.model);
+    if (!files) return std::unexpected(files.error());
+    const auto statistics = work_.calibration ? describe_files(work_.calibration->statistics().file()) : std::string();
+    if (!statistics) return std::unexpected(statistics.error());
+    work_.resume_key = hash_of(work_.key + *files + *statistics);
+  }
   work_.source_json = files_json(work_.model);
   if (options_.resume && is_finished(directory)) {
     remove_leftovers(directory);
@@ -524,6 +526,7 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   if (auto checked = validate(options.config); !checked) return std::unexpected(checked.error());
   for (const ModelFile& file : model.files()) {
     std::error_code different;
+    if (!fs::exists(file.path, different)) continue;  // it is in memory
     const fs::path folder = fs::path(file.path).parent_path();
     if (!fs::equivalent(folder.empty() ? "." : folder, directory, different) || different) continue;
     return fail(Errc::kInvalidArgument, "{}: is where the model is read from, and quantizing cannot be undone: name another",

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <ballast/error.h>
 #include <ballast/model.h>
@@ -50,5 +51,8 @@ Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access
 
 // Borrows `bytes`.
 std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes);
+
+// Pieces one after another, as if they were one. The first is owned, the others are borrowed.
+std::unique_ptr<Source> open_pieces(std::string first, std::vector<std::span<const std::byte>> others);
 
 }  // namespace ballast

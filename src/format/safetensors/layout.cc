@@ -108,3 +108,20 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
 }
 
 }  // namespace ballast::safetensors
+
+namespace ballast {
+
+Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata) {
+  return safetensors::make_layout(tensors, metadata);
+}
+
+Result<void> check_bytes(const TensorView& tensor) {
+  const auto bytes = safetensors::data_bytes(
+      {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
+  if (!bytes) return std::unexpected(bytes.error());
+  if (*bytes == tensor.bytes.size()) return {};
+  return fail(Errc::kInvalidArgument, "tensor {}: {} {} takes {} bytes, {} were given", quote(tensor.name), name(tensor.dtype),
+              to_string(tensor.shape), *bytes, tensor.bytes.size());
+}
+
+}  // namespace ballast

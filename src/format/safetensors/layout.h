@@ -10,12 +10,8 @@
 
 namespace ballast::safetensors {
 
-// How a file of some tensors is laid out, byte for byte as the reference would write it, but with the metadata sorted.
-struct Layout {
-  std::string header;                  // the length, the JSON and its padding
-  std::vector<std::uint64_t> offsets;  // of each tensor, from the start of the file, in the order they were given
-  std::uint64_t file_size = 0;
-};
+// Byte for byte as the reference would write it, but with the metadata sorted.
+using Layout = SafetensorsLayout;
 
 // Fails with kWrite on what no file can hold: names that repeat, are not UTF-8 or are `__metadata__`, shapes that overflow.
 Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata);

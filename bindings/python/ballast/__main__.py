@@ -1,0 +1,15 @@
+"""The command line: `python -m ballast inspect model.safetensors`."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Becomes the program that is installed beside the package."""
+    program = Path(__file__).with_name("bin") / "ballast"
+    os.execv(program, ["ballast", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

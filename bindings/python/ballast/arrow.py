@@ -1,0 +1,46 @@
+"""Layers in Arrow tables, of pyarrow or of anything that has the C stream interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ballast import dtypes
+
+
+def is_arrow(source: Any) -> bool:
+    """Whether it is a table, a record batch or a stream of them."""
+    return not isinstance(source, Mapping) and hasattr(source, "__arrow_c_stream__")
+
+
+def tensors_of_arrow(source: Any) -> list[tuple[str, str, tuple[int, ...], Any]]:
+    """The rows of layer_name, weights and perhaps shape, as the core takes tensors. Nothing is copied."""
+    import pyarrow as pa
+
+    reader = pa.RecordBatchReader.from_stream(source)
+    missing = [name for name in ("layer_name", "weights") if name not in reader.schema.names]
+    if missing:
+        raise ValueError(f"the table has no column {missing[0]!r}; it needs layer_name and weights, and may have shape")
+    items = []
+    for batch in reader:
+        names, weights = batch.column("layer_name"), batch.column("weights")
+        shapes = batch.column("shape") if "shape" in batch.schema.names else None
+        if not (pa.types.is_list(weights.type) or pa.types.is_large_list(weights.type) or pa.types.is_fixed_size_list(weights.type)):
+            raise TypeError(f"weights are lists of numbers, not {weights.type}")
+        for row in range(batch.num_rows):
+            items.append(_item(names[row].as_py(), weights[row], None if shapes is None else shapes[row].as_py()))
+    return items
+
+
+def _item(name: Any, weights: Any, shape: Any) -> tuple[str, str, tuple[int, ...], Any]:
+    if not isinstance(name, str):
+        raise TypeError(f"layer_name has {name!r} where a text must be")
+    if not weights.is_valid or weights.values.null_count:
+        raise ValueError(f"layer {name!r}: there are nulls among its weights")
+    values = weights.values.to_numpy(zero_copy_only=True)
+    dims = (len(values),) if shape is None else tuple(int(dim) for dim in shape)
+    if any(dim < 0 for dim in dims) or int(np.prod(dims, dtype=object)) != len(values):
+        raise ValueError(f"layer {name!r}: has {len(values)} weights, its shape is {list(dims)}")
+    return name, dtypes.name_of(values.dtype), dims, values.view(np.uint8)

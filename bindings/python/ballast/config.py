@@ -1,0 +1,107 @@
+"""How a model is to be quantized."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Union
+
+from ballast import _core
+
+Fields = dict[str, Union[str, list[str], dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class QuantizeConfig:
+    """Settings, all of them checked. What is not given is as the deployment profile has it, by default "local".
+
+    >>> config = QuantizeConfig(deployment_profile="edge", group_size=64)
+    >>> config.bit_width, config.group_size
+    (2, 64)
+    >>> QuantizeConfig(bit_width=7)
+    Traceback (most recent call last):
+    ...
+    ballast.errors.ArgumentError: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8
+    """
+
+    deployment_profile: Literal["edge", "local", "cloud"] = "local"
+    bit_width: int = None  # type: ignore[assignment]
+    group_size: int = None  # type: ignore[assignment]
+    method: Literal["rtn", "search", "hqq"] = None  # type: ignore[assignment]
+    format: Literal["parquet", "mlx"] = None  # type: ignore[assignment]
+    recipe: str = None  # type: ignore[assignment]
+    modality: Literal["text", "code", "image", "audio"] | None = None
+    min_accuracy: float = None  # type: ignore[assignment]
+    fail_fast: bool = None  # type: ignore[assignment]
+    skip_sensitive_layers: bool = None  # type: ignore[assignment]
+    sensitive_layer_names: Sequence[str] = None  # type: ignore[assignment]
+    sensitive_layer_patterns: Sequence[str] = None  # type: ignore[assignment]
+    layer_bit_widths: Mapping[str, int] = None  # type: ignore[assignment]
+    num_threads: int = None  # type: ignore[assignment]
+    max_memory_limit_mb: int = None  # type: ignore[assignment]
+    target_model_size_mb: float | None = None
+    enable_time_aware: bool | None = None
+    enable_spatial: bool | None = None
+    num_time_groups: int = None  # type: ignore[assignment]
+    calibration_samples: int = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        given = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None}
+        self._fill([as_fields(given)])
+
+    def _fill(self, sources: list[Fields]) -> None:
+        for name, value in _core.make_config(sources).items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _of(cls, sources: list[Fields]) -> QuantizeConfig:
+        config = cls()
+        config._fill(sources)
+        return config
+
+    @classmethod
+    def from_yaml(cls, source: str | os.PathLike[str]) -> QuantizeConfig:
+        """From a file, or from text that has a line break in it.
+
+        >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
+        'hqq'
+        """
+        text = os.fspath(source)
+        if "\n" not in text:
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        return cls._of([_core.parse_config(text)])
+
+    @classmethod
+    def from_environment(cls, **given: Any) -> QuantizeConfig:
+        """From variables such as BALLAST_BIT_WIDTH, which the arguments go before."""
+        return cls._of([_core.config_from_environment(), as_fields(given)])
+
+    def to_yaml(self) -> str:
+        """All settings, as from_yaml() reads them."""
+        return _core.config_yaml([self._fields()])
+
+    def _fields(self) -> Fields:
+        return as_fields({field.name: getattr(self, field.name) for field in fields(self)})
+
+
+def as_fields(values: Mapping[str, Any]) -> Fields:
+    """As the core takes settings: words, lists of words and pairs of words. None is left out."""
+    made: Fields = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            made[name] = {str(key): _word(each) for key, each in value.items()}
+        elif isinstance(value, str) or not isinstance(value, (Sequence, set, frozenset)):
+            made[name] = _word(value)
+        else:
+            made[name] = [_word(each) for each in value]
+    return made
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

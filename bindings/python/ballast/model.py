@@ -1,0 +1,335 @@
+"""Models and their tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, Union
+
+import numpy as np
+
+from ballast import _core, dtypes
+from ballast.errors import TensorNotFoundError, UnsupportedError
+from ballast.progress import Progress, watched
+
+Path = Union[str, "os.PathLike[str]"]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def as_array(dtype: str, shape: tuple[int, ...], buffer: _core.Bytes) -> Array:
+    """The values of a buffer without a copy; the bytes of those that are packed."""
+    if dtypes.is_packed(dtype):
+        return np.ndarray((len(buffer),), np.uint8, buffer)
+    return np.ndarray(shape, dtypes.numpy_dtype(dtype), buffer)
+
+
+class Tensor:
+    """One tensor of a model, of which nothing has been read yet.
+
+    >>> tensor = model["embed.weight"]
+    >>> tensor.dtype, tensor.shape
+    ('BF16', (64, 32))
+    >>> tensor[:2, 0].shape
+    (2,)
+    """
+
+    __slots__ = ("_model", "dtype", "name", "shape")
+
+    def __init__(self, model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        self._model = model
+        #: Its name.
+        self.name = name
+        #: As SafeTensors spells it: "BF16".
+        self.dtype = dtype
+        #: The length of each dimension.
+        self.shape = shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that they take in the file."""
+        begin, end = self._place()
+        return end - begin
+
+    def _place(self) -> tuple[int, int]:
+        info = self._model.info(self.name)
+        assert info is not None
+        return info[2], info[3]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.dtype}, {list(self.shape)})"
+
+    def numpy(self, *, copy: bool = False) -> Array:
+        """The values, without a copy and read-only where the file is mapped. BF16 and F8 have dtypes of ml_dtypes; F4 and F6 are
+        given as their bytes. With `copy` they are read into memory of their own, which may be written to.
+
+        The array stays valid when the model is closed. It reads the file when it is touched: cutting the file short meanwhile
+        ends the process, which a copy never does.
+        """
+        if not copy:
+            try:
+                return as_array(self.dtype, self.shape, self._model.view(self.name))
+            except UnsupportedError:
+                pass  # it is not mapped
+        return as_array(self.dtype, self.shape, self._model.read(self.name))
+
+    def unpacked(self) -> Array:
+        """The values of F4 as float4_e2m1fn of ml_dtypes, one in each byte: a copy."""
+        if self.dtype != "F4":
+            raise UnsupportedError(f"tensor {self.name!r}: {self.dtype} has no packing to undo, F4 has")
+        import ml_dtypes
+
+        packed = self.numpy()
+        codes = np.empty(packed.size * 2, np.uint8)
+        codes[0::2] = packed & 15
+        codes[1::2] = packed >> 4
+        return codes.view(ml_dtypes.float4_e2m1fn).reshape(self.shape)
+
+    def to(self, dtype: Any, *, allow_loss: bool = False) -> Array:
+        """The values as another dtype, rounded once, on all cores. Values that it cannot keep are an error unless `allow_loss`.
+
+        >>> model["embed.weight"].to("f32").dtype
+        dtype('float32')
+        """
+        name = dtypes.name_of(dtype)
+        return as_array(name, self.shape, self._model.read_as(self.name, name, allow_loss))
+
+    def __getitem__(self, index: Any) -> Array:
+        """A part, by NumPy's rules for integers, slices, `...` and None. Reads little more than the bytes it needs."""
+        return read_part(self._model, self.name, self.dtype, self.shape, index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        values = self.numpy(copy=bool(copy))
+        if dtype is None or np.dtype(dtype) == values.dtype:
+            return values
+        if copy is False:
+            raise ValueError(f"tensor {self.name!r}: {self.dtype} cannot become {np.dtype(dtype)} without a copy")
+        return values.astype(dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        # Consumers may write to what they are given, so that it is a copy. Packed values and F8 are given as bytes.
+        return _for_dlpack(self.dtype, self.numpy(copy=True)).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def release(self) -> None:
+        """Gives the memory of the mapped pages back to the system; they are read again when touched."""
+        self._model.release(self.name)
+
+
+def _for_dlpack(dtype: str, values: Array) -> Array:
+    if dtype == "BF16" or dtype.startswith("F8"):
+        return values.view(np.uint16 if dtype == "BF16" else np.uint8)
+    return values
+
+
+def read_part(model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...], index: Any) -> Array:
+    items = index if isinstance(index, tuple) else (index,)
+    bounds, picked = _bounds(name, shape, items)
+    part_shape, buffer = model.slice(name, bounds)
+    part = as_array(dtype, part_shape, buffer)
+    return part[picked] if picked != (slice(None),) * len(shape) or len(picked) != part.ndim else part
+
+
+def _bounds(
+    name: str, shape: tuple[int, ...], items: tuple[Any, ...]
+) -> tuple[list[tuple[int | None, int | None, int]], tuple[Any, ...]]:
+    """What to read of each dimension, and how to index the result: integers are read as ranges of one."""
+    given = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if sum(1 for item in items if item is Ellipsis) > 1:
+        raise IndexError("an index can only have one ellipsis")
+    if given > len(shape):
+        raise IndexError(f"too many indices: tensor {name!r} has {len(shape)} dimensions, {given} were given")
+    if Ellipsis not in items:
+        items = (*items, Ellipsis)
+    bounds: list[tuple[int | None, int | None, int]] = []
+    picked: list[Any] = []
+    for item in items:
+        if item is Ellipsis:
+            rest = len(shape) - given
+            bounds += [(None, None, 1)] * rest
+            picked += [slice(None)] * rest
+        elif item is None:
+            picked.append(None)
+        elif isinstance(item, slice):
+            step = 1 if item.step is None else _integer(item.step)
+            if step == 0:
+                raise ValueError("slice step cannot be zero")
+            bounds.append((None if item.start is None else _integer(item.start), None if item.stop is None else _integer(item.stop), step))
+            picked.append(slice(None))
+        else:
+            place, dim = _integer(item), shape[len(bounds)]
+            if not -dim <= place < dim:
+                raise IndexError(f"index {place} is out of bounds for dimension {len(bounds)} with size {dim} of tensor {name!r}")
+            place %= dim
+            bounds.append((place, place + 1, 1))
+            picked.append(0)
+    return bounds, tuple(picked)
+
+
+def _integer(item: Any) -> int:
+    if isinstance(item, (bool, np.bool_)):
+        raise TypeError("tensors are indexed with integers, slices, ... and None; load them first to use masks")
+    try:
+        return int(item.__index__())
+    except AttributeError:
+        raise TypeError(
+            f"tensors are indexed with integers, slices, ... and None, not {type(item).__name__}; load them first to use more"
+        ) from None
+
+
+class Model(Mapping[str, Tensor]):
+    """The weights of a model: a mapping from names to tensors, of which nothing is read before it is asked for.
+
+    >>> with ballast.open(path) as model:
+    ...     len(model), model.num_parameters, list(model)[0]
+    (2, 2112, 'embed.weight')
+    """
+
+    def __init__(self, core: _core.OpenModel) -> None:
+        self._core = core
+
+    def __getitem__(self, name: str) -> Tensor:
+        info = self._core.info(name) if isinstance(name, str) else None
+        if info is None:
+            raise TensorNotFoundError(f"{self._core.path}: no tensor {name!r} among {len(self)}")
+        return Tensor(self._core, name, info[0], info[1])
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._core.has(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._core.names())
+
+    def __len__(self) -> int:
+        return self._core.count
+
+    def __repr__(self) -> str:
+        if self._core.closed:
+            return "Model(closed)"
+        return f"Model({self.path!r}, {len(self)} tensors, {self.num_parameters:,} parameters)"
+
+    @property
+    def path(self) -> str:
+        """As it was given to open()."""
+        return self._core.path
+
+    @property
+    def format(self) -> str:
+        """"safetensors" or "mlx-json"."""
+        return self._core.format
+
+    @property
+    def files(self) -> list[str]:
+        """The files of weights."""
+        return [path for path, _, _ in self._core.files()]
+
+    @property
+    def file_size(self) -> int:
+        """The bytes of all files."""
+        return self._core.file_size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors."""
+        return self._core.data_bytes
+
+    @property
+    def num_parameters(self) -> int:
+        """The values of all tensors."""
+        return self._core.num_parameters
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the files say of themselves."""
+        return self._core.metadata
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The model's config.json, if there is one."""
+        text = self._core.config
+        return None if text is None else json.loads(text)
+
+    @property
+    def modality(self) -> Literal["text", "code", "image", "audio"] | None:
+        """What the model is for, by its metadata or else by the names of its tensors."""
+        return self._core.modality
+
+    @property
+    def warnings(self) -> list[str]:
+        """What open() noticed and went on from."""
+        return self._core.warnings
+
+    def load(self, *, threads: int = 0, memory_limit: int = 0, progress: Progress = None) -> dict[str, Array]:
+        """All tensors in one piece of memory of their own, read in large blocks by several threads; all may be written to.
+
+        >>> arrays = model.load()
+        >>> arrays["bias"].shape
+        (64,)
+        """
+        names = self._core.names()
+        with watched(progress, "loading") as callback:
+            buffers = self._core.load_all(threads, memory_limit, callback)
+        made = {}
+        for name, buffer in zip(names, buffers):
+            info = self._core.info(name)
+            assert info is not None
+            made[name] = as_array(info[0], info[1], buffer)
+        return made
+
+    def close(self) -> None:
+        """Lets go of the files. Arrays that look at them stay valid."""
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._core.closed
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def open(path: Path, *, mmap: bool = True, reference: bool = False, max_header_bytes: int = 100_000_000) -> Model:
+    """Opens a SafeTensors file, MLX JSON, an index or a model directory. Reads headers only.
+
+    Without `mmap` nothing is mapped, and every access copies. `reference` accepts exactly what the reference implementation
+    does, names that are there twice included.
+
+    >>> model = ballast.open(path)
+    >>> model["bias"].numpy().flags.writeable
+    False
+    """
+    return Model(_core.open(os.fspath(path), mmap, reference, max_header_bytes))
+
+
+def from_bytes(data: Any, name: str = "<memory>", *, reference: bool = False) -> Model:
+    """Opens a file that is in memory: bytes, a memoryview, an mmap, without a copy.
+
+    >>> ballast.from_bytes(ballast.serialize({"a": np.arange(3)}))["a"].numpy()
+    array([0, 1, 2])
+    """
+    return Model(_core.from_buffer(data, name, reference))

@@ -1,0 +1,74 @@
+"""Weights that MLX, or Ballast in MLX's format, quantized."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ballast import _core, dtypes
+from ballast.errors import TensorNotFoundError
+from ballast.model import Array, Path, as_array
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """One weight with what belongs to it."""
+
+    name: str
+    shape: tuple[int, ...]  #: before it was quantized
+    dtype: str  #: before it was quantized
+    bits: int
+    group_size: int
+    mode: str
+    packed: Array  #: codes, the lowest bits first
+    scales: Array
+    biases: Array | None
+    restore: Array | None  #: what columns are to be multiplied by after all else
+
+
+class QuantizedWeights(Mapping[str, QuantizedWeight]):
+    """The quantized weights of a directory, by name; `others` are the tensors that are not quantized.
+
+    >>> weights = ballast.load_quantized_weights(mlx)
+    >>> weights["embed"].bits, sorted(weights.others)
+    (4, ['bias'])
+    >>> weights.dequantize("embed", "f32").shape
+    (64, 32)
+    """
+
+    def __init__(self, core: _core.Weights) -> None:
+        self._core = core
+        self._names: list[str] = core.names()
+        #: Tensors that are not quantized.
+        self.others: dict[str, Array] = {name: as_array(*array) for name, array in core.others()}
+
+    def __getitem__(self, name: str) -> QuantizedWeight:
+        found = self._core.find(name) if isinstance(name, str) else None
+        if found is None:
+            raise TensorNotFoundError(f"no quantized weight {name!r} among {len(self)}")
+        for part in ("packed", "scales"):
+            found[part] = as_array(*found[part])
+        found["biases"] = None if found["biases"] is None else as_array(*found["biases"])
+        found["restore"] = np.array(found["restore"], np.float32) if found["restore"] else None
+        return QuantizedWeight(**found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def dequantize(self, name: str, dtype: Any = "f32") -> Array:
+        """The numbers that a weight stands for, as F32, F16 or BF16."""
+        if self._core.find(name) is None:
+            raise TensorNotFoundError(f"no quantized weight {name!r} among {len(self)}")
+        return as_array(*self._core.dequantize(name, dtypes.name_of(dtype)))
+
+
+def load_quantized_weights(directory: Path) -> QuantizedWeights:
+    """Reads all tensors of a directory in MLX's format, after checking every size against its config."""
+    return QuantizedWeights(_core.load_quantized_weights(os.fspath(directory)))

@@ -1,0 +1,434 @@
+"""What is done to whole models."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, Union
+
+import numpy as np
+
+from ballast import _core, dtypes
+from ballast.arrow import is_arrow, tensors_of_arrow
+from ballast.config import QuantizeConfig, as_fields
+from ballast.model import Model, Path, Tensor, open as open_model
+from ballast.progress import Progress, watched
+
+Tensors = Mapping[str, Any]
+Source = Union[Path, Model, Tensors]
+_T = TypeVar("_T")
+_LIMIT = 384 << 20
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What became of one tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bits: int
+    planned_bits: int
+    group_size: int
+    parameters: int
+    bytes: int
+    method: str
+    equalized: bool
+    cosine_similarity: float
+    relative_rmse: float
+    sqnr_db: float
+    max_error: float
+    output_error: float | None
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What statistics of activations were good for."""
+
+    covered: int
+    uncovered: list[str]
+    timesteps: int
+    recorded_timesteps: int
+    time_groups: int
+    boundaries: list[float]
+
+
+@dataclass(frozen=True)
+class QuantizeReport:
+    """What was written, or validated. All figures are of the bytes in the files."""
+
+    layers: list[LayerReport] = field(repr=False)
+    kept: int
+    files: list[str]
+    source_bytes: int
+    bytes: int
+    compression_ratio: float
+    bits_per_weight: float
+    cosine_similarity: float
+    relative_rmse: float
+    sqnr_db: float
+    max_error: float
+    modality: str | None
+    calibration: CalibrationReport | None
+    passed: bool
+    was_done: bool
+    warnings: list[str]
+
+    @property
+    def model_size_mb(self) -> float:
+        """What was written, in 10^6 bytes."""
+        return self.bytes / 1e6
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What was written."""
+
+    files: list[str]
+    tensors: int
+    converted: int
+    data_bytes: int
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was checked, and what is wrong."""
+
+    ok: bool
+    checks: list[str]
+    defects: list[tuple[str, str]]
+    skipped: list[str]
+    warnings: list[str]
+    tensors: int
+    bytes: int
+    sha256: dict[str, str]
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def _quantize_report(made: dict[str, Any]) -> QuantizeReport:
+    made["layers"] = [LayerReport(**layer) for layer in made["layers"]]
+    if made["calibration"] is not None:
+        made["calibration"] = CalibrationReport(**made["calibration"])
+    return QuantizeReport(**made)
+
+
+def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
+    """A tensor as the core takes it: its name, dtype, shape, and its bytes in C order and little endian."""
+    if not isinstance(name, str):
+        raise TypeError(f"tensors have names that are texts, not {type(name).__name__}")
+    if isinstance(value, Tensor):
+        values = value.numpy()
+        return name, value.dtype, value.shape, _bytes_of(values)
+    values = np.asarray(value)
+    if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and np.little_endian is False):
+        values = values.astype(values.dtype.newbyteorder("<"))
+    try:
+        dtype = dtypes.name_of(values.dtype)
+    except TypeError:
+        raise TypeError(f"tensor {name!r}: SafeTensors has no dtype for {values.dtype}") from None
+    return name, dtype, values.shape, _bytes_of(values)
+
+
+def _bytes_of(values: np.ndarray[Any, Any]) -> Any:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def _items(tensors: Tensors) -> list[tuple[str, str, tuple[int, ...], Any]]:
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors are a mapping from names to arrays, not {type(tensors).__name__}")
+    return [as_item(name, value) for name, value in tensors.items()]
+
+
+def save(
+    tensors: Tensors, path: Path, *, metadata: Mapping[str, str] | None = None, max_shard_bytes: int = 0, sync: bool = True
+) -> None:
+    """Writes arrays, or tensors of a model, to a file (.safetensors, .mlx) or else to a model directory, with shards if
+    `max_shard_bytes` is given. It is there under its name only when it is complete.
+
+    >>> ballast.save({"a": np.eye(3, dtype=np.float16)}, out / "a.safetensors", metadata={"made": "here"})
+    >>> ballast.open(out / "a.safetensors")["a"].dtype
+    'F16'
+    """
+    _core.save(os.fspath(path), _items(tensors), _texts(metadata), sync, max_shard_bytes)
+
+
+def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) -> bytes:
+    """The same as the bytes of a SafeTensors file.
+
+    >>> ballast.serialize({"a": np.zeros(2, np.float32)})[:8]
+    b'@\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+    """
+    return _core.serialize(_items(tensors), _texts(metadata))
+
+
+def _texts(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
+    if metadata is None:
+        return None
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata are texts, not {key!r}: {value!r}")
+    return dict(metadata)
+
+
+class _Opened:
+    """The core's model of anything that stands for one; closed at the end if it was opened for this."""
+
+    def __init__(self, source: Any) -> None:
+        self._own: _core.OpenModel | None = None
+        if isinstance(source, Model):
+            self.core = source._core
+        elif is_arrow(source):
+            self.core = self._own = _core.from_tensors(tensors_of_arrow(source), "<arrow>", None)
+        elif isinstance(source, Mapping):
+            self.core = self._own = _core.from_tensors(_items(source), "<memory>", None)
+        else:
+            self.core = self._own = open_model(source)._core
+
+    def __enter__(self) -> _core.OpenModel:
+        return self.core
+
+    def __exit__(self, *_: object) -> None:
+        if self._own is not None:
+            self._own.close()
+
+
+def convert(
+    source: Source,
+    path: Path,
+    *,
+    dtype: Any = None,
+    dtype_rules: Mapping[str, Any] | None = None,
+    format: Literal["safetensors", "mlx-json"] | None = None,
+    max_shard_bytes: int = 0,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    allow_loss: bool = False,
+    sync: bool = True,
+    resume: bool = False,
+    threads: int = 0,
+    memory_limit: int = _LIMIT,
+    progress: Progress = None,
+) -> ConvertReport:
+    """Writes a model with other dtypes, names, shards or in another format, in bounded memory.
+
+    `dtype` is for all tensors of its kind, `dtype_rules` for those whose names match a glob. `metadata` is in place of the model's.
+
+    >>> ballast.convert(path, out / "half.safetensors", dtype="f16").converted
+    2
+    """
+    with ExitStack() as stack:
+        core = stack.enter_context(_Opened(source))
+        made = _core.convert(
+            core,
+            os.fspath(path),
+            dtype=None if dtype is None else dtypes.name_of(dtype),
+            dtype_rules=[(pattern, dtypes.name_of(to)) for pattern, to in (dtype_rules or {}).items()],
+            format=format,
+            max_shard_bytes=max_shard_bytes,
+            include=list(include),
+            exclude=list(exclude),
+            renames=list((rename or {}).items()),
+            metadata=_texts(metadata),
+            allow_loss=allow_loss,
+            sync=sync,
+            resume=resume,
+            threads=threads,
+            memory_limit=memory_limit,
+            progress=stack.enter_context(watched(progress, "converting")),
+        )
+    return ConvertReport(**made)
+
+
+def quantize(
+    source: Source,
+    directory: Path,
+    config: QuantizeConfig | None = None,
+    *,
+    calibration: Path | None = None,
+    sync: bool = True,
+    resume: bool = False,
+    progress: Progress = None,
+    **settings: Any,
+) -> QuantizeReport:
+    """Quantizes a model into a directory, in bounded memory. `source` is a path, an open model, a mapping of names to arrays, or an
+    Arrow table with the columns layer_name, weights and, if they have more dimensions than one, shape.
+
+    Settings are those of QuantizeConfig, and go before what `config` has.
+
+    >>> report = ballast.quantize(path, out / "small", bit_width=4, group_size=32)
+    >>> [layer.bits for layer in report.layers], report.passed
+    ([4], True)
+    """
+    sources = [] if config is None else [config._fields()]
+    sources.append(as_fields(settings))
+    with ExitStack() as stack:
+        core = stack.enter_context(_Opened(source))
+        made = _core.quantize(
+            core,
+            os.fspath(directory),
+            config=sources,
+            calibration="" if calibration is None else os.fspath(calibration),
+            sync=sync,
+            resume=resume,
+            progress=stack.enter_context(watched(progress, "quantizing")),
+        )
+    return _quantize_report(made)
+
+
+def dequantize(
+    quantized: Path,
+    path: Path,
+    *,
+    dtype: Any = None,
+    format: Literal["safetensors", "mlx-json"] | None = None,
+    max_shard_bytes: int = 0,
+    sync: bool = True,
+    memory_limit: int = _LIMIT,
+    progress: Progress = None,
+) -> ConvertReport:
+    """Writes the numbers that a quantized model stands for, by default as the dtypes that they had.
+
+    >>> ballast.dequantize(quantized, out / "again.safetensors").tensors
+    2
+    """
+    with watched(progress, "dequantizing") as callback:
+        made = _core.dequantize(
+            os.fspath(quantized),
+            os.fspath(path),
+            dtype=None if dtype is None else dtypes.name_of(dtype),
+            format=format,
+            max_shard_bytes=max_shard_bytes,
+            sync=sync,
+            memory_limit=memory_limit,
+            progress=callback,
+        )
+    return ConvertReport(**made)
+
+
+def validate(
+    original: Source, quantized: Path, *, min_accuracy: float = 0.0, threads: int = 0, progress: Progress = None
+) -> QuantizeReport:
+    """Measures a quantized model, as it is on the disk, against the original.
+
+    >>> ballast.validate(path, quantized).cosine_similarity > 0.99
+    True
+    """
+    with ExitStack() as stack:
+        core = stack.enter_context(_Opened(original))
+        callback = stack.enter_context(watched(progress, "validating"))
+        made = _core.validate(core, os.fspath(quantized), min_accuracy=min_accuracy, threads=threads, progress=callback)
+    return _quantize_report(made)
+
+
+def verify(path: Path, *, values: bool = False, sha256: bool = False, threads: int = 0, progress: Progress = None) -> VerifyReport:
+    """Checks headers, offsets, shards against the index, tensors against the config, and with `values` every value.
+
+    >>> ballast.verify(path).ok
+    True
+    """
+    with watched(progress, "verifying") as callback:
+        return VerifyReport(**_core.verify(os.fspath(path), values=values, sha256=sha256, threads=threads, progress=callback))
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """What a model is made of, quantized or not, without reading weights: `ballast inspect --json --tensors` as a dict.
+
+    >>> ballast.inspect(path)["tensor_count"]
+    2
+    """
+    if _core.is_parquet_model(os.fspath(path)):
+        found = _core.describe_quantized(os.fspath(path))
+        tensors = found["tensors"]
+        return {
+            "path": os.fspath(path),
+            "format": found["format"],
+            "files": found["files"],
+            "tensor_count": len(tensors),
+            "parameter_count": sum(tensor["parameters"] for tensor in tensors),
+            "data_bytes": sum(tensor["bytes"] for tensor in tensors),
+            "modality": found["modality"],
+            "time_boundaries": found["time_boundaries"],
+            "tensors": tensors,
+        }
+    with open_model(path) as model:
+        core = model._core
+        tensors = []
+        totals: dict[str, dict[str, int]] = {}
+        files = model.files
+        for name in core.names():
+            info = core.info(name)
+            assert info is not None
+            dtype, shape, begin, end, file = info
+            tensors.append({"name": name, "dtype": dtype, "shape": shape, "data_offsets": (begin, end), "file": files[file]})
+            total = totals.setdefault(dtype, {"tensors": 0, "bytes": 0})
+            total["tensors"] += 1
+            total["bytes"] += end - begin
+        return {
+            "path": model.path,
+            "format": model.format,
+            "files": files,
+            "tensor_count": len(tensors),
+            "parameter_count": model.num_parameters,
+            "data_bytes": model.nbytes,
+            "dtypes": totals,
+            "metadata": model.metadata,
+            "modality": model.modality,
+            "config": model.config,
+            "warnings": model.warnings,
+            "tensors": tensors,
+        }
+
+
+async def _off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress = None, **options: Any) -> _T:
+    """Runs it in a thread. Cancelling the task stops the work, and waits until it has stopped."""
+    stopped = threading.Event()
+    with watched(progress, work.__name__) as callback:
+
+        def report(done: int, total: int, what: str) -> Any:
+            if stopped.is_set():
+                return False
+            return None if callback is None else callback(done, total, what)
+
+        task = asyncio.ensure_future(asyncio.to_thread(work, *args, progress=report, **options))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stopped.set()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # which is that it was stopped
+            raise
+
+
+async def convert_async(source: Source, path: Path, **options: Any) -> ConvertReport:
+    """convert() without blocking the event loop; cancelling the task stops it."""
+    return await _off_the_loop(convert, source, path, **options)
+
+
+async def quantize_async(source: Source, directory: Path, config: QuantizeConfig | None = None, **options: Any) -> QuantizeReport:
+    """quantize() without blocking the event loop; cancelling the task stops it."""
+    return await _off_the_loop(quantize, source, directory, config, **options)
+
+
+async def dequantize_async(quantized: Path, path: Path, **options: Any) -> ConvertReport:
+    """dequantize() without blocking the event loop; cancelling the task stops it."""
+    return await _off_the_loop(dequantize, quantized, path, **options)
+
+
+async def validate_async(original: Source, quantized: Path, **options: Any) -> QuantizeReport:
+    """validate() without blocking the event loop; cancelling the task stops it."""
+    return await _off_the_loop(validate, original, quantized, **options)
+
+
+async def verify_async(path: Path, **options: Any) -> VerifyReport:
+    """verify() without blocking the event loop; cancelling the task stops it."""
+    return await _off_the_loop(verify, path, **options)

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+#include <nanobind/nanobind.h>
+
+#include <ballast/progress.h>
+
+#include "errors.h"
+
+namespace ballast::python {
+
+// Long work without the GIL, which a callback may watch and stop, and Ctrl-C interrupts. The work is stopped cleanly before an
+// exception goes on.
+class LongWork {
+ public:
+  // `callback` takes (done, total, what), and stops the work with False or an exception; None for none.
+  explicit LongWork(nanobind::object callback) : callback_(std::move(callback)) {}
+
+  Progress progress() {
+    return [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); };
+  }
+
+  // `work` gives a Result.
+  template <class Work>
+  auto run(const Work& work) -> typename std::invoke_result_t<Work>::value_type {
+    auto result = is_main_thread() ? watch(work) : released(work);
+    if (error_) throw *std::move(error_);
+    return take(std::move(result));
+  }
+
+ private:
+  // Signals reach Python in its main thread alone, so that one looks out for them.
+  template <class Work>
+  auto watch(const Work& work) {
+    const nanobind::gil_scoped_release release;
+    auto done = std::async(std::launch::async, work);
+    while (done.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+      const nanobind::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() == 0) continue;
+      keep_error(nanobind::python_error());
+    }
+    return done.get();
+  }
+
+  bool report(std::uint64_t done, std::uint64_t total, std::string_view what) {
+    if (is_stopped_) return false;
+    if (callback_.is_none()) return true;
+    const nanobind::gil_scoped_acquire acquire;
+    try {
+      const nanobind::object answer = callback_(done, total, nanobind::str(what.data(), what.size()));
+      if (answer.is(nanobind::bool_(false))) is_stopped_ = true;
+    } catch (nanobind::python_error& error) {
+      keep_error(std::move(error));
+    }
+    return !is_stopped_;
+  }
+
+  void keep_error(nanobind::python_error&& error) {
+    is_stopped_ = true;
+    if (!error_) error_.emplace(std::move(error));
+  }
+
+  static bool is_main_thread() {
+    const auto threading = nanobind::module_::import_("threading");
+    return threading.attr("current_thread")().is(threading.attr("main_thread")());
+  }
+
+  nanobind::object callback_;
+  std::atomic<bool> is_stopped_ = false;
+  std::optional<nanobind::python_error> error_;  // under the GIL
+};
+
+}  // namespace ballast::python

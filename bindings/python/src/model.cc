@@ -1,0 +1,172 @@
+#include "model.h"
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bytes.h"
+#include "errors.h"
+#include "long_work.h"
+#include "tensors.h"
+#include "values.h"
+
+namespace ballast::python {
+namespace {
+
+namespace nb = nanobind;
+
+OpenModel open(const std::string& path, bool map, bool reference, std::uint64_t max_header_bytes) {
+  const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
+                            .strictness = reference ? Strictness::kReference : Strictness::kStrict,
+                            .max_header_bytes = max_header_bytes};
+  auto model = released([&] { return Model::open(path, options); });
+  return OpenModel(std::make_shared<const Model>(take(std::move(model))));
+}
+
+// A model in someone else's memory, which is held as long.
+struct BorrowingModel {
+  HeldBuffer buffer;
+  std::optional<Model> model;
+
+  explicit BorrowingModel(const nb::handle& object) : buffer(object) {}
+};
+
+OpenModel from_buffer(const nb::object& object, const std::string& name, bool reference) {
+  auto borrowing = std::make_shared<BorrowingModel>(object);
+  const OpenOptions options{.strictness = reference ? Strictness::kReference : Strictness::kStrict};
+  auto model = released([&] { return Model::from_bytes(borrowing->buffer.bytes(), name, options); });
+  borrowing->model.emplace(take(std::move(model)));
+  return OpenModel(std::shared_ptr<const Model>(borrowing, &*borrowing->model));
+}
+
+// Likewise, tensor by tensor.
+struct BorrowingTensors {
+  Tensors tensors;
+  std::optional<Model> model;
+
+  explicit BorrowingTensors(const std::vector<Item>& items) : tensors(items) {}
+};
+
+OpenModel from_tensors(const std::vector<Item>& items, const std::string& name, const std::optional<Pairs>& metadata) {
+  auto borrowing = std::make_shared<BorrowingTensors>(items);
+  borrowing->model.emplace(take(Model::from_tensors(borrowing->tensors.views(), name, metadata_of(metadata))));
+  return OpenModel(std::shared_ptr<const Model>(borrowing, &*borrowing->model));
+}
+
+nb::object info(const OpenModel& self, std::string_view name) {
+  const TensorInfo* const tensor = self.get().find(name);
+  if (tensor == nullptr) return nb::none();
+  return nb::make_tuple(text(ballast::name(tensor->dtype)), tuple_of(tensor->shape), tensor->begin, tensor->end, tensor->file);
+}
+
+Bytes view(const OpenModel& self, std::string_view name) {
+  const auto& model = self.shared();
+  return {.owner = model, .bytes = take(model->view(name)).bytes};
+}
+
+Bytes read(const OpenModel& self, std::string_view name) {
+  return Bytes::of(take(released([&, model = self.shared()] { return model->read(name); })));
+}
+
+Bytes read_as(const OpenModel& self, std::string_view name, std::string_view dtype, bool allow_loss) {
+  const DType to = dtype_of(dtype);
+  return Bytes::of(take(
+      released([&, model = self.shared()] { return model->read_as(name, to, allow_loss ? OnLoss::kAllow : OnLoss::kRefuse); })));
+}
+
+using Bounds = std::tuple<std::optional<std::int64_t>, std::optional<std::int64_t>, std::int64_t>;
+
+nb::tuple slice(const OpenModel& self, std::string_view name, const std::vector<Bounds>& bounds) {
+  std::vector<Slice> slices;
+  for (const auto& [start, stop, step] : bounds) slices.push_back({.start = start, .stop = stop, .step = step});
+  Tensor part = take(released([&, model = self.shared()] { return model->slice(name, slices); }));
+  const nb::tuple shape = tuple_of(part.shape());
+  return nb::make_tuple(shape, Bytes::of(std::move(part)));
+}
+
+// One for each tensor, in the order of names().
+nb::list load_all(const OpenModel& self, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
+  LongWork work(std::move(progress));
+  const auto model = self.shared();
+  const auto loaded = std::make_shared<const LoadedModel>(
+      work.run([&] { return model->load_all({.threads = threads, .memory_limit = memory_limit, .progress = work.progress()}); }));
+  nb::list all;
+  for (const TensorView& tensor : loaded->tensors()) {
+    all.append(Bytes{.owner = loaded, .bytes = tensor.bytes, .is_writable = true});
+  }
+  return all;
+}
+
+nb::list names(const OpenModel& self) {
+  nb::list names;
+  for (const TensorInfo& tensor : self.get().tensors()) names.append(text(tensor.name));
+  return names;
+}
+
+nb::list files(const OpenModel& self) {
+  nb::list files;
+  for (const ModelFile& file : self.get().files()) files.append(nb::make_tuple(text(file.path), file.size, file.data_start));
+  return files;
+}
+
+nb::object config(const OpenModel& self) {
+  const auto& config = self.get().config();
+  return config ? nb::object(text(config->json)) : nb::none();
+}
+
+nb::object modality(const OpenModel& self) {
+  const Modality found = self.get().modality();
+  return found == Modality::kUnknown ? nb::none() : nb::object(text(name(found)));
+}
+
+}  // namespace
+
+const std::shared_ptr<const Model>& OpenModel::shared() const {
+  if (is_closed()) throw nb::value_error("the model is closed");
+  return model_;
+}
+
+void bind_model(nb::module_& module) {
+  module.def("open", &open, nb::arg("path"), nb::arg("map"), nb::arg("reference"), nb::arg("max_header_bytes"));
+  module.def("from_buffer", &from_buffer, nb::arg("buffer"), nb::arg("name"), nb::arg("reference"));
+  module.def("from_tensors", &from_tensors, nb::arg("tensors"), nb::arg("name"), nb::arg("metadata").none());
+  nb::class_<OpenModel>(module, "OpenModel")
+      .def("close", &OpenModel::close)
+      .def_prop_ro("closed", &OpenModel::is_closed)
+      .def_prop_ro("path", [](const OpenModel& self) { return self.get().path(); })
+      .def_prop_ro("directory", [](const OpenModel& self) { return self.get().directory(); })
+      .def_prop_ro("format", [](const OpenModel& self) { return name(self.get().format()); })
+      .def_prop_ro("file_size", [](const OpenModel& self) { return self.get().file_size(); })
+      .def_prop_ro("num_parameters", [](const OpenModel& self) { return self.get().parameter_count(); })
+      .def_prop_ro("data_bytes", [](const OpenModel& self) { return self.get().data_bytes(); })
+      .def_prop_ro("count", [](const OpenModel& self) { return self.get().tensors().size(); })
+      .def_prop_ro("metadata", [](const OpenModel& self) { return self.get().metadata(); })
+      .def_prop_ro("config", &config)
+      .def_prop_ro("modality", &modality)
+      .def_prop_ro("warnings",
+                   [](const OpenModel& self) {
+                     const auto warnings = self.get().warnings();
+                     return std::vector<std::string>(warnings.begin(), warnings.end());
+                   })
+      .def("names", &names)
+      .def("files", &files)
+      .def("has", [](const OpenModel& self, std::string_view name) { return self.get().has(name); })
+      .def("info", &info)
+      .def("view", &view)
+      .def("read", &read)
+      .def("read_as", &read_as, nb::arg("name"), nb::arg("dtype"), nb::arg("allow_loss"))
+      .def("slice", &slice)
+      .def("load_all", &load_all, nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none())
+      .def("release", [](const OpenModel& self, std::string_view name) { take(self.get().release(name)); });
+}
+
+}  // namespace ballast::python

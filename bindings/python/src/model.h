@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include <nanobind/nanobind.h>
+
+#include <ballast/model.h>
+
+namespace ballast::python {
+
+// A model that may be closed while arrays still look at its bytes.
+class OpenModel {
+ public:
+  explicit OpenModel(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+
+  const Model& get() const { return *shared(); }
+  const std::shared_ptr<const Model>& shared() const;  // raises ValueError once it is closed
+  void close() { model_.reset(); }
+  bool is_closed() const { return model_ == nullptr; }
+
+ private:
+  std::shared_ptr<const Model> model_;
+};
+
+void bind_model(nanobind::module_& module);
+
+}  // namespace ballast::python

@@ -1,0 +1,264 @@
+#include "quantize.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <ballast/quantize.h>
+#include <ballast/quantized_weights.h>
+#include <ballast/verify.h>
+
+#include "bytes.h"
+#include "errors.h"
+#include "long_work.h"
+#include "model.h"
+#include "values.h"
+
+namespace ballast::python {
+namespace {
+
+namespace nb = nanobind;
+
+using Fields = std::map<std::string, ConfigValue>;
+
+QuantizeConfig config_of(const std::vector<Fields>& sources) {
+  std::vector<ConfigFields> all;
+  for (const Fields& fields : sources) all.emplace_back(fields.begin(), fields.end());
+  return take(make_quantize_config(all));
+}
+
+nb::object modality_of(Modality modality) { return modality == Modality::kUnknown ? nb::none() : nb::cast(name(modality)); }
+
+nb::dict describe(const QuantizeConfig& config) {
+  nb::dict made;
+  made["deployment_profile"] = name(config.deployment_profile);
+  made["bit_width"] = config.bit_width;
+  made["group_size"] = config.group_size;
+  made["method"] = name(config.method);
+  made["format"] = name(config.format);
+  made["recipe"] = name(config.recipe);
+  made["modality"] = config.modality ? modality_of(*config.modality) : nb::none();
+  made["min_accuracy"] = config.min_accuracy;
+  made["fail_fast"] = config.fail_fast;
+  made["skip_sensitive_layers"] = config.skip_sensitive_layers;
+  made["sensitive_layer_names"] = config.sensitive_layer_names;
+  made["sensitive_layer_patterns"] = config.sensitive_layer_patterns;
+  made["layer_bit_widths"] = config.layer_bit_widths;
+  made["num_threads"] = config.num_threads;
+  made["max_memory_limit_mb"] = config.max_memory_limit_mb;
+  made["target_model_size_mb"] = config.target_model_size_mb;
+  made["enable_time_aware"] = config.enable_time_aware;
+  made["enable_spatial"] = config.enable_spatial;
+  made["num_time_groups"] = config.num_time_groups;
+  made["calibration_samples"] = config.calibration_samples;
+  return made;
+}
+
+nb::dict describe(const LayerReport& layer) {
+  nb::dict made;
+  made["name"] = layer.name;
+  made["dtype"] = name(layer.dtype);
+  made["shape"] = nb::tuple(nb::cast(layer.shape));
+  made["bits"] = layer.bits;
+  made["planned_bits"] = layer.planned_bits;
+  made["group_size"] = layer.group_size;
+  made["parameters"] = layer.parameters;
+  made["bytes"] = layer.bytes;
+  made["method"] = layer.method;
+  made["equalized"] = layer.equalized;
+  made["cosine_similarity"] = layer.quality.cosine_similarity;
+  made["relative_rmse"] = layer.quality.relative_rmse;
+  made["sqnr_db"] = layer.quality.sqnr_db;
+  made["max_error"] = layer.quality.max_error;
+  made["output_error"] = layer.quality.output_error;
+  return made;
+}
+
+nb::object describe(const std::optional<CalibrationReport>& calibration) {
+  if (!calibration) return nb::none();
+  nb::dict made;
+  made["covered"] = calibration->covered;
+  made["uncovered"] = calibration->uncovered;
+  made["timesteps"] = calibration->timesteps;
+  made["recorded_timesteps"] = calibration->recorded_timesteps;
+  made["time_groups"] = calibration->time_groups;
+  made["boundaries"] = calibration->boundaries;
+  return made;
+}
+
+nb::dict describe(const QuantizeReport& report) {
+  nb::dict made;
+  nb::list layers;
+  for (const LayerReport& layer : report.layers) layers.append(describe(layer));
+  made["layers"] = layers;
+  made["kept"] = report.kept;
+  made["files"] = report.files;
+  made["source_bytes"] = report.source_bytes;
+  made["bytes"] = report.bytes;
+  made["compression_ratio"] = report.compression_ratio();
+  made["bits_per_weight"] = report.bits_per_weight;
+  made["cosine_similarity"] = report.quality.cosine_similarity;
+  made["relative_rmse"] = report.quality.relative_rmse;
+  made["sqnr_db"] = report.quality.sqnr_db;
+  made["max_error"] = report.quality.max_error;
+  made["modality"] = modality_of(report.modality);
+  made["calibration"] = describe(report.calibration);
+  made["passed"] = report.passed;
+  made["was_done"] = report.was_done;
+  made["warnings"] = report.warnings;
+  return made;
+}
+
+nb::dict quantize(const OpenModel& source, const std::string& directory, const std::vector<Fields>& config,
+                  const std::string& calibration, bool sync, bool resume, nb::object progress) {
+  LongWork work(std::move(progress));
+  const QuantizeOptions options{
+      .config = config_of(config), .calibration = calibration, .sync = sync, .resume = resume, .progress = work.progress()};
+  const auto model = source.shared();
+  return describe(work.run([&] { return quantize_model(*model, directory, options); }));
+}
+
+nb::dict validate(const OpenModel& original, const std::string& quantized, double min_accuracy, unsigned threads,
+                  nb::object progress) {
+  LongWork work(std::move(progress));
+  const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = work.progress()};
+  const auto model = original.shared();
+  return describe(work.run([&] { return validate_model(*model, quantized, options); }));
+}
+
+nb::dict describe_model(const std::string& path) {
+  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path); }));
+  nb::list tensors;
+  for (const QuantizedTensorInfo& tensor : info.tensors) {
+    nb::dict made;
+    made["name"] = tensor.name;
+    made["dtype"] = name(tensor.dtype);
+    made["shape"] = nb::tuple(nb::cast(tensor.shape));
+    made["bits"] = tensor.bits;
+    made["group_size"] = tensor.group_size;
+    made["parameters"] = tensor.parameters;
+    made["bytes"] = tensor.bytes;
+    made["equalized"] = tensor.equalized;
+    tensors.append(made);
+  }
+  nb::dict made;
+  made["format"] = name(info.format);
+  made["tensors"] = tensors;
+  made["time_boundaries"] = info.time_boundaries;
+  made["modality"] = info.modality.empty() ? nb::none() : nb::cast(info.modality);
+  made["config"] = info.config.empty() ? nb::none() : nb::cast(info.config);
+  std::vector<std::string> files;
+  for (const ConvertedFile& file : info.files) files.push_back(file.path);
+  made["files"] = files;
+  return made;
+}
+
+nb::dict verify_path(const std::string& path, bool values, bool sha256, unsigned threads, nb::object progress) {
+  LongWork work(std::move(progress));
+  const VerifyReport report = work.run([&] {
+    return is_parquet_model(path)
+               ? verify_quantized(path)
+               : verify(path, {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
+  });
+  nb::list defects;
+  for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
+  nb::dict sums;
+  for (const VerifiedFile& file : report.files) sums[nb::cast(file.path)] = file.sha256;
+  nb::dict made;
+  made["ok"] = report.ok();
+  made["checks"] = report.checks;
+  made["defects"] = defects;
+  made["skipped"] = report.skipped;
+  made["warnings"] = report.warnings;
+  made["tensors"] = report.tensors;
+  made["bytes"] = report.bytes;
+  made["sha256"] = sums;
+  return made;
+}
+
+// Weights as MLX quantized them, in memory of their own.
+class Weights {
+ public:
+  explicit Weights(QuantizedWeights weights) : weights_(std::make_shared<const QuantizedWeights>(std::move(weights))) {}
+
+  nb::list names() const {
+    nb::list names;
+    for (const QuantizedWeight& weight : weights_->weights()) names.append(weight.name);
+    return names;
+  }
+
+  nb::list others() const {
+    nb::list all;
+    for (const TensorView& tensor : weights_->others()) all.append(nb::make_tuple(tensor.name, array(tensor)));
+    return all;
+  }
+
+  nb::object find(std::string_view name) const {
+    const QuantizedWeight* const weight = weights_->find(name);
+    if (weight == nullptr) return nb::none();
+    nb::dict made;
+    made["name"] = weight->name;
+    made["shape"] = tuple_of(weight->shape);
+    made["dtype"] = ballast::name(weight->dtype);
+    made["bits"] = weight->bits;
+    made["group_size"] = weight->group_size;
+    made["mode"] = ballast::name(weight->mode);
+    made["packed"] = array(weight->packed);
+    made["scales"] = array(weight->scales);
+    made["biases"] = weight->biases ? nb::object(array(*weight->biases)) : nb::none();
+    made["restore"] = std::vector<float>(weight->restore.begin(), weight->restore.end());
+    return made;
+  }
+
+  nb::tuple dequantize(std::string_view name, std::string_view dtype) const {
+    const DType to = dtype_of(dtype);
+    Tensor tensor = take(released([&] { return weights_->dequantize(name, to); }));
+    const nb::tuple shape = tuple_of(tensor.shape());
+    return nb::make_tuple(dtype, shape, Bytes::of(std::move(tensor)));
+  }
+
+ private:
+  nb::tuple array(const TensorView& tensor) const {
+    return nb::make_tuple(ballast::name(tensor.dtype), tuple_of(tensor.shape),
+                          Bytes{.owner = weights_, .bytes = tensor.bytes, .is_writable = false});
+  }
+
+  std::shared_ptr<const QuantizedWeights> weights_;
+};
+
+}  // namespace
+
+void bind_quantize(nb::module_& module) {
+  module.def("make_config", [](const std::vector<Fields>& sources) { return describe(config_of(sources)); });
+  module.def("parse_config", [](std::string_view yaml) { return take(parse_config_fields(yaml)); });
+  module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
+  module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
+  module.def("quantize", &quantize, nb::arg("model"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
+             nb::arg("calibration"), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
+  module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
+             nb::arg("threads"), nb::arg("progress").none());
+  module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
+             nb::arg("progress").none());
+  module.def("describe_quantized", &describe_model);
+  module.def("is_parquet_model", &is_parquet_model);
+  nb::class_<Weights>(module, "Weights")
+      .def("names", &Weights::names)
+      .def("others", &Weights::others)
+      .def("find", &Weights::find)
+      .def("dequantize", &Weights::dequantize);
+  module.def("load_quantized_weights", [](const std::string& directory) {
+    return Weights(take(released([&] { return load_quantized_weights(directory); })));
+  });
+}
+
+}  // namespace ballast::python

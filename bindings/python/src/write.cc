@@ -1,0 +1,131 @@
+#include "write.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <ballast/convert_model.h>
+#include <ballast/quantize.h>
+#include <ballast/sink.h>
+
+#include "bytes.h"
+#include "errors.h"
+#include "long_work.h"
+#include "model.h"
+#include "tensors.h"
+#include "values.h"
+
+namespace ballast::python {
+namespace {
+
+namespace nb = nanobind;
+
+void save(const std::string& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
+          std::uint64_t max_shard_bytes) {
+  const Tensors tensors(items);
+  const SinkOptions options{.max_shard_bytes = max_shard_bytes, .metadata = metadata_of(metadata), .sync = sync};
+  take(released([&] { return save_tensors(path, tensors.views(), options); }));
+}
+
+nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
+  const Tensors tensors(items);
+  const SafetensorsLayout layout = take(safetensors_layout(tensors.specs(), metadata_of(metadata)));
+  for (const TensorView& view : tensors.views()) take(check_bytes(view));
+  PyObject* const made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(layout.file_size));
+  if (made == nullptr) throw nb::python_error();
+  nb::bytes file = nb::steal<nb::bytes>(made);
+  char* const out = PyBytes_AS_STRING(made);
+  released([&] {
+    std::ranges::copy(layout.header, out);
+    for (std::size_t i = 0; i < tensors.views().size(); ++i) {
+      const std::span<const std::byte> bytes = tensors.views()[i].bytes;
+      if (!bytes.empty()) std::memcpy(out + layout.offsets[i], bytes.data(), bytes.size());
+    }
+    return true;
+  });
+  return file;
+}
+
+nb::dict report_of(const ConvertReport& report) {
+  nb::dict made;
+  nb::list files;
+  for (const ConvertedFile& file : report.files) files.append(file.path);
+  made["files"] = files;
+  made["tensors"] = report.tensors;
+  made["converted"] = report.converted;
+  made["data_bytes"] = report.data_bytes;
+  made["warnings"] = report.warnings;
+  return made;
+}
+
+Format format_of(const std::string& name) {
+  for (const Format format : {Format::kSafetensors, Format::kMlxJson}) {
+    if (ballast::name(format) == name) return format;
+  }
+  raise({.code = Errc::kInvalidArgument, .message = "no format is called " + name + ": there are safetensors and mlx-json"});
+}
+
+using StringPair = std::pair<std::string, std::string>;
+
+nb::dict convert(const OpenModel& source, const std::string& path, const std::optional<std::string>& dtype,
+                 const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
+                 std::uint64_t max_shard_bytes, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
+                 const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
+                 bool resume, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
+  LongWork work(std::move(progress));
+  ConvertOptions options{.include = include,
+                         .exclude = exclude,
+                         .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
+                         .sink = {.max_shard_bytes = max_shard_bytes,
+                                  .metadata = metadata ? metadata_of(metadata) : source.get().metadata(),
+                                  .sync = sync,
+                                  .threads = threads},
+                         .memory_limit = memory_limit,
+                         .resume = resume,
+                         .progress = work.progress()};
+  if (dtype) options.dtype = dtype_of(*dtype);
+  for (const auto& [pattern, to] : dtype_rules) options.dtype_rules.push_back({.pattern = pattern, .dtype = dtype_of(to)});
+  for (const auto& [from, to] : renames) options.renames.push_back({.from = from, .to = to});
+  if (format) options.sink.format = format_of(*format);
+  const auto model = source.shared();
+  return report_of(work.run([&] { return convert_model(*model, path, options); }));
+}
+
+nb::dict dequantize(const std::string& quantized, const std::string& path, const std::optional<std::string>& dtype,
+                    const std::optional<std::string>& format, std::uint64_t max_shard_bytes, bool sync,
+                    std::uint64_t memory_limit, nb::object progress) {
+  LongWork work(std::move(progress));
+  DequantizeOptions options{
+      .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .memory_limit = memory_limit, .progress = work.progress()};
+  if (dtype) options.dtype = dtype_of(*dtype);
+  if (format) options.sink.format = format_of(*format);
+  return report_of(work.run([&] { return dequantize_model(quantized, path, options); }));
+}
+
+}  // namespace
+
+void bind_write(nb::module_& module) {
+  module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata").none(), nb::arg("sync"),
+             nb::arg("max_shard_bytes"));
+  module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
+  module.def("convert", &convert, nb::arg("model"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
+             nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("include"), nb::arg("exclude"),
+             nb::arg("renames"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
+             nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
+  module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
+             nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("sync"), nb::arg("memory_limit"),
+             nb::arg("progress").none());
+}
+
+}  // namespace ballast::python
