@@ -57,7 +57,7 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
   if (path.ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
-  constexpr std::uint64_t kFirstRead = 128 << 10;  // holds nearly every header
+  constexpr std::uint64_t kFirstRead = 16 << 10;  // more costs page faults; what a longer header has besides is read at once, too
   const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
   const auto error_here = [&](const Error& error) { return fail_at(escape(path), error); };
 

@@ -31,7 +31,7 @@ void check_layer(const LayerStatistics& layer, std::size_t timesteps) {
   check(std::abs(std::accumulate(layer.weights.begin(), layer.weights.end(), 0.0) - 1) < 1e-9);
   check(std::ranges::all_of(layer.weights, [](double weight) { return weight >= 0; }));
   check(layer.importance.size() == layer.columns && are_finite(layer.importance));
-  check(std::ranges::all_of(layer.importance, [](float importance) { return importance >= 1e-4F; }));
+  check(std::ranges::all_of(layer.importance, [](float importance) { return importance > 0; }));
 }
 
 void check_groups(const LayerStatistics& layer, std::span<const std::size_t> starts) {
