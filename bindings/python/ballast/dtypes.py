@@ -32,7 +32,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if numpy.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, numpy))
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, numpy))
+        return extended
     return np.dtype(numpy)
 
 

@@ -18,7 +18,7 @@ Path = Union[str, "os.PathLike[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def as_array(dtype: str, shape: tuple[int, ...], buffer: _core.Bytes) -> Array:
+def as_array(dtype: str, shape: tuple[int, ...], buffer: Any) -> Array:
     """The values of a buffer without a copy; the bytes of those that are packed."""
     if dtypes.is_packed(dtype):
         return np.ndarray((len(buffer),), np.uint8, buffer)
@@ -102,7 +102,8 @@ class Tensor:
         codes = np.empty(packed.size * 2, np.uint8)
         codes[0::2] = packed & 15
         codes[1::2] = packed >> 4
-        return codes.view(ml_dtypes.float4_e2m1fn).reshape(self.shape)
+        values: Array = codes.view(ml_dtypes.float4_e2m1fn)
+        return values.reshape(self.shape)
 
     def to(self, dtype: Any, *, allow_loss: bool = False) -> Array:
         """The values as another dtype, rounded once, on all cores. Values that it cannot keep are an error unless `allow_loss`.

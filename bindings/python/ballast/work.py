@@ -163,7 +163,7 @@ def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) ->
     """The same as the bytes of a SafeTensors file.
 
     >>> ballast.serialize({"a": np.zeros(2, np.float32)})[:8]
-    b'@\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+    b'8\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
     """
     return _core.serialize(_items(tensors), _texts(metadata))
 
