@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ballast import dtypes
+
+
+class ArrowStream(Protocol):
+    """Tables of pyarrow, polars and others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 
 def is_arrow(source: Any) -> bool:

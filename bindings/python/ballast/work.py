@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeVar, Union
 import numpy as np
 
 from ballast import _core, dtypes
-from ballast.arrow import is_arrow, tensors_of_arrow
+from ballast.arrow import ArrowStream, is_arrow, tensors_of_arrow
 from ballast.config import QuantizeConfig, as_fields
 from ballast.model import Model, Path, Tensor, open as open_model
 from ballast.progress import Progress, watched
 
 Tensors = Mapping[str, Any]
-Source = Union[Path, Model, Tensors]
+Source = Union[Path, Model, Tensors, ArrowStream]
 _T = TypeVar("_T")
 _LIMIT = 384 << 20
 
