@@ -34,10 +34,10 @@ def docstring_examples():
 @pytest.mark.parametrize("example", docstring_examples())
 def test_docstring_is_true(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    example.globs = dict(example.globs) | sample_names(tmp_path)  # the test may run again
+    example.globs = example.globs | sample_names(tmp_path)
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     said = []
-    doctest.DocTestRunner(optionflags=options).run(example, out=said.append, clear_globs=False)
+    doctest.DocTestRunner(optionflags=options).run(example, out=said.append)
     assert not said, "".join(said)
 
 
