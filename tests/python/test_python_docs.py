@@ -2,10 +2,12 @@
 
 import doctest
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import ballast
 import pytest
 from python_samples import sample_names, write_sample_model
 from sessions import blocks
@@ -45,6 +47,14 @@ def test_package_is_clean_under_strict_types(tmp_path):
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", REPO / "pyproject.toml", "--cache-dir", tmp_path]
     result = subprocess.run([*command, PACKAGE / "ballast"], capture_output=True, text=True, cwd=REPO)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_exceptions_are_the_built_in_ones_that_the_guide_says():
+    rows = re.findall(r"^\| `(\w+Error)` \| (?:`(\w+)`)? *\|", (REPO / "docs/python.md").read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == {name for name in ballast.__all__ if name.endswith("Error")} - {"BallastError"}
+    for name, builtin in rows:
+        _, *bases = getattr(ballast, name).__bases__
+        assert [base.__name__ for base in bases] == [builtin] * bool(builtin)
 
 
 def run_all(samples, names):

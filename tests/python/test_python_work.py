@@ -132,25 +132,50 @@ class TestProgress:
             work(progress=progress)
 
 
-def test_ctrl_c_stops_the_work_and_leaves_nothing(path, tmp_path):
-    program = textwrap.dedent("""
-        import sys, time
-        import ballast
+class TestCtrlC:
+    def interrupt(self, program, *arguments, after=0.0):
+        """What a program printed that was interrupted after its first line."""
+        command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+        with subprocess.Popen(command, env={"PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline()
+            time.sleep(after)
+            process.send_signal(signal.SIGINT)
+            printed, error = process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
+        return printed
 
-        def slowly(done, total, what):
-            print(what, flush=True)
-            time.sleep(0.5)
+    def test_stops_work_that_is_watched(self, path, tmp_path):
+        program = """
+            import sys, time
+            import ballast
 
-        ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, progress=slowly)
-    """)
-    command = [sys.executable, "-c", program, path, tmp_path / "out"]
-    with subprocess.Popen(command, env={"PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        told, error = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt")
-    assert len(told.splitlines()) < 4
-    assert list(tmp_path.iterdir()) == []
+            def slowly(done, total, what):
+                print(what, flush=True)
+                time.sleep(0.5)
+
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, progress=slowly)
+        """
+        assert len(self.interrupt(program, path, tmp_path / "out").splitlines()) < 4
+        assert list(tmp_path.iterdir()) == []
+
+    def test_stops_work_that_is_not_watched(self, tmp_path):
+        rng = np.random.default_rng(0)
+        one = gauss(rng, 512, 2048)
+        large = tmp_path / "m.safetensors"
+        save_file({f"layers.{i}.weight": one for i in range(64)}, large)
+        program = """
+            import sys
+            import ballast
+
+            print("begins", flush=True)
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, num_threads=1, method="hqq")
+            print("done")
+        """
+        try:
+            assert self.interrupt(program, large, tmp_path / "out", after=0.1) == ""
+        finally:
+            large.unlink()
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestAsync:
