@@ -168,7 +168,7 @@ class TestCtrlC:
             import ballast
 
             print("begins", flush=True)
-            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, num_threads=1, method="hqq")
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, num_threads=1)
             print("done")
         """
         try:
