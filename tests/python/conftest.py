@@ -1,11 +1,15 @@
+import importlib.util
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+if importlib.util.find_spec("ballast") is None:
+    sys.path.insert(0, str(Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")).resolve() / "python"))
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ballast import dtypes
+
+
+class ArrowStream(Protocol):
+    """Tables of pyarrow, polars and others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 
 def is_arrow(source: Any) -> bool:
@@ -27,11 +33,18 @@ def tensors_of_arrow(source: Any) -> list[tuple[str, str, tuple[int, ...], Any]]
     for batch in reader:
         names, weights = batch.column("layer_name"), batch.column("weights")
         shapes = batch.column("shape") if "shape" in batch.schema.names else None
-        if not (pa.types.is_list(weights.type) or pa.types.is_large_list(weights.type) or pa.types.is_fixed_size_list(weights.type)):
+        if not _are_lists_of_numbers(weights.type):
             raise TypeError(f"weights are lists of numbers, not {weights.type}")
         for row in range(batch.num_rows):
             items.append(_item(names[row].as_py(), weights[row], None if shapes is None else shapes[row].as_py()))
     return items
+
+
+def _are_lists_of_numbers(kind: Any) -> bool:
+    from pyarrow import types
+
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)))
 
 
 def _item(name: Any, weights: Any, shape: Any) -> tuple[str, str, tuple[int, ...], Any]:
@@ -40,7 +53,9 @@ def _item(name: Any, weights: Any, shape: Any) -> tuple[str, str, tuple[int, ...
     if not weights.is_valid or weights.values.null_count:
         raise ValueError(f"layer {name!r}: there are nulls among its weights")
     values = weights.values.to_numpy(zero_copy_only=True)
-    dims = (len(values),) if shape is None else tuple(int(dim) for dim in shape)
+    dims = (len(values),) if shape is None else tuple(shape)
+    if not all(isinstance(dim, int) for dim in dims):
+        raise TypeError(f"layer {name!r}: its shape is {list(dims)}, which are not whole numbers")
     if any(dim < 0 for dim in dims) or int(np.prod(dims, dtype=object)) != len(values):
         raise ValueError(f"layer {name!r}: has {len(values)} weights, its shape is {list(dims)}")
     return name, dtypes.name_of(values.dtype), dims, values.view(np.uint8)

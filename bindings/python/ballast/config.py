@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
 from ballast import _core
 
 Fields = dict[str, Union[str, list[str], dict[str, str]]]
+_Config = TypeVar("_Config", bound="QuantizeConfig")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,13 @@ class QuantizeConfig:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def _of(cls, sources: list[Fields]) -> QuantizeConfig:
+    def _of(cls: type[_Config], sources: list[Fields]) -> _Config:
         config = cls()
         config._fill(sources)
         return config
 
     @classmethod
-    def from_yaml(cls, source: str | os.PathLike[str]) -> QuantizeConfig:
+    def from_yaml(cls: type[_Config], source: str | os.PathLike[str]) -> _Config:
         """From a file, or from text that has a line break in it.
 
         >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
@@ -74,7 +75,7 @@ class QuantizeConfig:
         return cls._of([_core.parse_config(text)])
 
     @classmethod
-    def from_environment(cls, **given: Any) -> QuantizeConfig:
+    def from_environment(cls: type[_Config], **given: Any) -> _Config:
         """From variables such as BALLAST_BIT_WIDTH, which the arguments go before."""
         return cls._of([_core.config_from_environment(), as_fields(given)])
 

@@ -32,7 +32,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if numpy.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, numpy))
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, numpy))
+        return extended
     return np.dtype(numpy)
 
 
@@ -45,6 +46,8 @@ def name_of(dtype: Any) -> str:
     """The SafeTensors dtype that is meant by a name, such as "bf16", or by anything that NumPy takes for a dtype."""
     if isinstance(dtype, str) and dtype.lower() in _ALIASES:
         return _ALIASES[dtype.lower()]
+    if dtype is None:  # which NumPy takes for float64
+        raise TypeError("no dtype: None")
     try:
         found = np.dtype(dtype)
     except TypeError:

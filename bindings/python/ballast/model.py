@@ -18,7 +18,7 @@ Path = Union[str, "os.PathLike[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def as_array(dtype: str, shape: tuple[int, ...], buffer: _core.Bytes) -> Array:
+def as_array(dtype: str, shape: tuple[int, ...], buffer: Any) -> Array:
     """The values of a buffer without a copy; the bytes of those that are packed."""
     if dtypes.is_packed(dtype):
         return np.ndarray((len(buffer),), np.uint8, buffer)
@@ -102,10 +102,12 @@ class Tensor:
         codes = np.empty(packed.size * 2, np.uint8)
         codes[0::2] = packed & 15
         codes[1::2] = packed >> 4
-        return codes.view(ml_dtypes.float4_e2m1fn).reshape(self.shape)
+        values: Array = codes.view(ml_dtypes.float4_e2m1fn)
+        return values.reshape(self.shape)
 
     def to(self, dtype: Any, *, allow_loss: bool = False) -> Array:
-        """The values as another dtype, rounded once, on all cores. Values that it cannot keep are an error unless `allow_loss`.
+        """The values as another dtype, rounded once, on all cores; what a float cannot hold becomes infinite, or NaN where it has no
+        infinities. From and to integers, values that do not fit are an error unless `allow_loss`.
 
         >>> model["embed.weight"].to("f32").dtype
         dtype('float32')
@@ -114,11 +116,15 @@ class Tensor:
         return as_array(name, self.shape, self._model.read_as(self.name, name, allow_loss))
 
     def __getitem__(self, index: Any) -> Array:
-        """A part, by NumPy's rules for integers, slices, `...` and None. Reads little more than the bytes it needs."""
+        """A part, by NumPy's rules for integers, slices, `...` and None. Reads little more than the bytes it needs. Of F4 and F6 it is
+        given as bytes, in which it has to begin and to end."""
         return read_part(self._model, self.name, self.dtype, self.shape, index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        values = self.numpy(copy=bool(copy))
+        if copy is False:
+            values = as_array(self.dtype, self.shape, self._model.view(self.name))  # or an UnsupportedError
+        else:
+            values = self.numpy(copy=bool(copy))
         if dtype is None or np.dtype(dtype) == values.dtype:
             return values
         if copy is False:
@@ -127,6 +133,8 @@ class Tensor:
 
     def __dlpack__(self, **options: Any) -> Any:
         # Consumers may write to what they are given, so that it is a copy. Packed values and F8 are given as bytes.
+        if options.pop("copy", None) is False:
+            raise BufferError(f"tensor {self.name!r}: the file is mapped for reading only, so that DLPack gets a copy")
         return _for_dlpack(self.dtype, self.numpy(copy=True)).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -148,6 +156,8 @@ def read_part(model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, .
     bounds, picked = _bounds(name, shape, items)
     part_shape, buffer = model.slice(name, bounds)
     part = as_array(dtype, part_shape, buffer)
+    if dtypes.is_packed(dtype):
+        return part
     return part[picked] if picked != (slice(None),) * len(shape) or len(picked) != part.ndim else part
 
 
@@ -160,7 +170,7 @@ def _bounds(
         raise IndexError("an index can only have one ellipsis")
     if given > len(shape):
         raise IndexError(f"too many indices: tensor {name!r} has {len(shape)} dimensions, {given} were given")
-    if Ellipsis not in items:
+    if not any(item is Ellipsis for item in items):
         items = (*items, Ellipsis)
     bounds: list[tuple[int | None, int | None, int]] = []
     picked: list[Any] = []
@@ -172,10 +182,10 @@ def _bounds(
         elif item is None:
             picked.append(None)
         elif isinstance(item, slice):
-            step = 1 if item.step is None else _integer(item.step)
+            step = 1 if item.step is None else _bound(item.step)
             if step == 0:
                 raise ValueError("slice step cannot be zero")
-            bounds.append((None if item.start is None else _integer(item.start), None if item.stop is None else _integer(item.stop), step))
+            bounds.append((None if item.start is None else _bound(item.start), None if item.stop is None else _bound(item.stop), step))
             picked.append(slice(None))
         else:
             place, dim = _integer(item), shape[len(bounds)]
@@ -187,12 +197,17 @@ def _bounds(
     return bounds, tuple(picked)
 
 
+def _bound(item: Any) -> int:
+    """An end or a step of a slice, which may be any number: no tensor is longer than this."""
+    return max(-(2**62), min(2**62, _integer(item)))
+
+
 def _integer(item: Any) -> int:
     if isinstance(item, (bool, np.bool_)):
         raise TypeError("tensors are indexed with integers, slices, ... and None; load them first to use masks")
     try:
         return int(item.__index__())
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise TypeError(
             f"tensors are indexed with integers, slices, ... and None, not {type(item).__name__}; load them first to use more"
         ) from None
@@ -217,6 +232,10 @@ class Model(Mapping[str, Tensor]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.has(name)
+
+    # Not by its tensors, as other mappings are: it is a file.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._core.names())

@@ -14,7 +14,7 @@ from ballast.errors import TensorNotFoundError
 from ballast.model import Array, Path, as_array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QuantizedWeight:
     """One weight with what belongs to it."""
 

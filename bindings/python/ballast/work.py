@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +14,13 @@ from typing import Any, Literal, TypeVar, Union
 import numpy as np
 
 from ballast import _core, dtypes
-from ballast.arrow import is_arrow, tensors_of_arrow
+from ballast.arrow import ArrowStream, is_arrow, tensors_of_arrow
 from ballast.config import QuantizeConfig, as_fields
 from ballast.model import Model, Path, Tensor, open as open_model
 from ballast.progress import Progress, watched
 
 Tensors = Mapping[str, Any]
-Source = Union[Path, Model, Tensors]
+Source = Union[Path, Model, Tensors, ArrowStream]
 _T = TypeVar("_T")
 _LIMIT = 384 << 20
 
@@ -163,7 +164,7 @@ def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) ->
     """The same as the bytes of a SafeTensors file.
 
     >>> ballast.serialize({"a": np.zeros(2, np.float32)})[:8]
-    b'@\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+    b'8\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
     """
     return _core.serialize(_items(tensors), _texts(metadata))
 
@@ -340,7 +341,8 @@ def verify(path: Path, *, values: bool = False, sha256: bool = False, threads: i
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """What a model is made of, quantized or not, without reading weights: `ballast inspect --json --tensors` as a dict.
+    """What a model is made of, quantized or not, without reading weights: most of what `ballast inspect --json --tensors` prints,
+    with tensors in the order of the files.
 
     >>> ballast.inspect(path)["tensor_count"]
     2
@@ -369,8 +371,9 @@ def inspect(path: Path) -> dict[str, Any]:
             assert info is not None
             dtype, shape, begin, end, file = info
             tensors.append({"name": name, "dtype": dtype, "shape": shape, "data_offsets": (begin, end), "file": files[file]})
-            total = totals.setdefault(dtype, {"tensors": 0, "bytes": 0})
+            total = totals.setdefault(dtype, {"tensors": 0, "parameters": 0, "bytes": 0})
             total["tensors"] += 1
+            total["parameters"] += math.prod(shape)
             total["bytes"] += end - begin
         return {
             "path": model.path,

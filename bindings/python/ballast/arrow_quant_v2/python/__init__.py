@@ -1,0 +1,1 @@
+"""Where ArrowQuant V2 has its loader."""

@@ -1,0 +1,80 @@
+"""Quantizes a model from SafeTensors to Parquet with 2 to 8 bits per weight, and says what that costs.
+
+    python examples/quantize_from_safetensors.py --input model.safetensors --output model_int2/ --bit-width 2 --validate
+
+Exit codes: 0 done, 1 below the minimum, 2 wrong usage, 3 bad input, 4 output not written, 130 interrupted.
+"""
+
+import argparse
+import sys
+
+import ballast
+from ballast.arrow_quant_v2 import ArrowQuantV2, DiffusionQuantConfig, SafeTensorsLoader
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--input", required=True, help="a SafeTensors file, an index of shards or a model directory")
+    parser.add_argument("--output", required=True, help="the directory to make")
+    parser.add_argument("--bit-width", type=int, metavar="N", help="2, 3, 4, 5, 6 or 8 (default: as the profile has it)")
+    parser.add_argument("--profile", choices=["edge", "local", "cloud"], default="local", help="2, 4 or 8 bits and what goes with them")
+    parser.add_argument("--modality", choices=["text", "code", "image", "audio"], help="default: as the model says")
+    parser.add_argument("--validate", action="store_true", help="read back what was written and measure that")
+    return parser.parse_args(arguments)
+
+
+def show_progress(done, total, message):
+    if total and sys.stderr.isatty():
+        print(f"\r\033[K{100 * done // total:3d} %  {message}", end="\r", file=sys.stderr, flush=True)
+
+
+def quantize(options):
+    config = DiffusionQuantConfig.from_profile(options.profile, bit_width=options.bit_width, modality=options.modality)
+    with SafeTensorsLoader(options.input) as loader:
+        print(loader.summary())
+    result = ArrowQuantV2(mode="diffusion").quantize_from_safetensors(
+        safetensors_path=options.input,
+        output_path=options.output,
+        config=config,
+        progress_callback=show_progress,
+        validate=options.validate,
+    )
+    for warning in result["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    report(result)
+    if result["passed"]:
+        return 0
+    print(f"warning: there are layers with a cosine below the minimum of {config.min_accuracy}", file=sys.stderr)
+    return 1 if options.validate else 0
+
+
+def report(result):
+    how = "measured on the files, read back" if result["validated"] else "of the bytes written"
+    print()
+    print(f"{result['output_path']}: {len(result['layers'])} quantized, {result['kept']} kept, {result['quantization_time_s']:.2f} s")
+    print(f"Compression: {result['compression_ratio']:.2f}x, {result['model_size_mb']:,.2f} MB, {result['bits_per_weight']:.2f} bits per weight")
+    print(f"Accuracy: cosine {result['cosine_similarity']:.5f}, relative RMSE {result['relative_rmse']:.5f} ({how})")
+    for layer in sorted(result["layers"], key=lambda layer: layer["cosine_similarity"])[:5]:
+        bits = str(layer["bits"]) if layer["bits"] == layer["planned_bits"] else f"{layer['planned_bits']}→{layer['bits']}"
+        print(f"  {layer['name']}: {bits} bits, cosine {layer['cosine_similarity']:.5f}")
+    if len(result["layers"]) > 5:
+        print(f"  … and {len(result['layers']) - 5} better ones")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    try:
+        return quantize(options)
+    except KeyboardInterrupt:
+        return 130
+    except ballast.BallastError as error:
+        print(f"quantize_from_safetensors: {error}", file=sys.stderr)
+        if isinstance(error, ballast.ArgumentError):
+            return 2
+        if isinstance(error, ballast.BelowMinimumError):
+            return 1
+        return 4 if isinstance(error, ballast.WriteError) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,436 @@
+"""What is done to whole models from Python: progress, stopping, event loops, Arrow tables, settings."""
+
+import asyncio
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import redirect_stderr
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import ballast
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ballast.arrow import tensors_of_arrow
+from quantized_files import figures, gauss, read_parquet, read_safetensors
+from safetensors.numpy import save_file
+
+PACKAGE = str(Path(ballast.__file__).parents[1])
+SMALL = {"bit_width": 4, "group_size": 32, "sync": False}
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    rng = np.random.default_rng(9)
+    return {f"layers.{i}.weight": gauss(rng, 64, 64) for i in range(8)} | {"norm": gauss(rng, 64, dtype=np.float32)}
+
+
+@pytest.fixture(scope="module")
+def path(arrays, tmp_path_factory):
+    path = tmp_path_factory.mktemp("work") / "model.safetensors"
+    save_file(arrays, path, {"modality": "text"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def quantized(path, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("work") / "q"
+    ballast.quantize(path, directory, **SMALL)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def mlx(path, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("work") / "mlx"
+    ballast.quantize(path, directory, format="mlx", **SMALL)
+    return directory
+
+
+def rows(directory):
+    return sorted(
+        (row for file in directory.glob("*.parquet") for row in pq.read_table(file).to_pylist()),
+        key=lambda row: (row["layer_name"], row["block"]),
+    )
+
+
+WORK = {
+    "load": lambda path, quantized, out, **options: ballast.open(path).load(**options),
+    "convert": lambda path, quantized, out, **options: ballast.convert(path, out, dtype="f32", sync=False, **options),
+    "quantize": lambda path, quantized, out, **options: ballast.quantize(path, out, **SMALL, **options),
+    "dequantize": lambda path, quantized, out, **options: ballast.dequantize(quantized, out, sync=False, **options),
+    "validate": lambda path, quantized, out, **options: ballast.validate(path, quantized, **options),
+    "verify": lambda path, quantized, out, **options: ballast.verify(path, values=True, **options),
+}
+
+
+@pytest.fixture(params=WORK)
+def work(request, path, quantized, tmp_path):
+    return lambda **options: WORK[request.param](path, quantized, tmp_path / "out", **options)
+
+
+class TestProgress:
+    def test_bytes_grow_and_names_are_told(self, work):
+        calls = []
+        work(progress=lambda *call: calls.append(call))
+        assert {tuple(map(type, call)) for call in calls} == {(int, int, str)}
+        done = [done for done, _, _ in calls]
+        assert done == sorted(done) and done[-1] > 0 and all(done <= total for done, total, _ in calls)
+
+    @pytest.mark.parametrize("name", sorted(set(WORK) - {"verify"}))  # of which the headers count, but nobody tells of them
+    def test_all_is_done_at_the_end(self, path, quantized, tmp_path, name):
+        calls = []
+        WORK[name](path, quantized, tmp_path / "out", progress=lambda *call: calls.append(call))
+        done, total, _ = calls[-1]
+        assert done == total
+
+    def test_false_stops_at_every_call(self, work, tmp_path):
+        calls = []
+        work(progress=lambda *call: calls.append(call))
+        for last in range(len(calls)):
+            for path in tmp_path.iterdir():
+                subprocess.run(["rm", "-r", path], check=True)
+            seen = iter(range(last))
+            with pytest.raises(ballast.CancelledError):
+                work(progress=lambda *call: next(seen, None) is not None)
+            assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
+    def test_exceptions_stop_and_go_on(self, work, tmp_path, kind):
+        def fail(done, total, what):
+            raise kind(f"at {done}")
+
+        with pytest.raises(kind, match=r"at \d+") as caught:
+            work(progress=fail)
+        assert any(entry.name == "fail" for entry in caught.traceback)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("answer", [None, True, 0, "", []])
+    def test_nothing_but_false_stops(self, path, tmp_path, answer):
+        ballast.quantize(path, tmp_path / "out", progress=lambda *_: answer, **SMALL)
+
+    def test_true_draws_a_bar(self, path, tmp_path):
+        with redirect_stderr(io.StringIO()) as drawn:
+            ballast.quantize(path, tmp_path / "out", progress=True, **SMALL)
+        assert "quantizing:" in drawn.getvalue()
+
+    def test_a_bar_without_tqdm_is_an_import_error(self, path, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+        with pytest.raises(ImportError, match="needs the package tqdm"):
+            ballast.quantize(path, tmp_path / "out", progress=True, **SMALL)
+
+    @pytest.mark.parametrize("progress", [3, "yes", object()])
+    def test_what_cannot_be_called_is_refused(self, work, progress):
+        with pytest.raises(TypeError, match="progress is a function, True or None"):
+            work(progress=progress)
+
+
+class TestCtrlC:
+    def interrupt(self, program, *arguments, after=0.0):
+        """What a program printed that was interrupted after its first line."""
+        command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+        with subprocess.Popen(command, env={"PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline()
+            time.sleep(after)
+            process.send_signal(signal.SIGINT)
+            printed, error = process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
+        return printed
+
+    def test_stops_work_that_is_watched(self, path, tmp_path):
+        program = """
+            import sys, time
+            import ballast
+
+            def slowly(done, total, what):
+                print(what, flush=True)
+                time.sleep(0.5)
+
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, progress=slowly)
+        """
+        assert len(self.interrupt(program, path, tmp_path / "out").splitlines()) < 4
+        assert list(tmp_path.iterdir()) == []
+
+    def test_stops_work_that_is_not_watched(self, tmp_path):
+        rng = np.random.default_rng(0)
+        one = gauss(rng, 512, 2048)
+        large = tmp_path / "m.safetensors"
+        save_file({f"layers.{i}.weight": one for i in range(64)}, large)
+        program = """
+            import sys
+            import ballast
+
+            print("begins", flush=True)
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, num_threads=1)
+            print("done")
+        """
+        try:
+            assert self.interrupt(program, large, tmp_path / "out", after=0.1) == ""
+        finally:
+            large.unlink()
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestAsync:
+    def test_the_loop_goes_on_meanwhile(self, path, tmp_path):
+        async def main():
+            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=lambda *_: time.sleep(0.01), **SMALL))
+            ticks = 0
+            while not work.done():
+                await asyncio.sleep(0.002)
+                ticks += 1
+            return ticks, await work
+
+        ticks, report = asyncio.run(main())
+        assert ticks > 5
+        assert report == ballast.quantize(path, tmp_path / "out", **SMALL)
+
+    def test_all_have_the_results_of_the_others(self, path, quantized, tmp_path):
+        async def main():
+            return await asyncio.gather(
+                ballast.convert_async(path, tmp_path / "a.safetensors", dtype="f32", sync=False),
+                ballast.dequantize_async(quantized, tmp_path / "b.safetensors", sync=False),
+                ballast.validate_async(path, quantized),
+                ballast.verify_async(path, values=True),
+            )
+
+        converted, dequantized, validated, verified = asyncio.run(main())
+        assert converted.converted == 8 and dequantized.tensors == 9
+        assert validated == ballast.validate(path, quantized) and verified == ballast.verify(path, values=True)
+
+    def test_cancelling_the_task_stops_the_work(self, path, tmp_path):
+        calls = []
+
+        def slowly(*call):
+            calls.append(call)
+            time.sleep(0.02)
+
+        async def main():
+            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=slowly, **SMALL))
+            while not calls:
+                await asyncio.sleep(0.001)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            seen = len(calls)
+            await asyncio.sleep(0.1)
+            assert len(calls) == seen  # it is over when the task is
+
+        asyncio.run(main())
+        assert list(tmp_path.iterdir()) == []
+
+    def test_timeouts_are_those_of_asyncio(self, path, tmp_path):
+        async def main():
+            slow = ballast.convert_async(path, tmp_path / "out", dtype="f32", progress=lambda *_: time.sleep(0.05), sync=False)
+            await asyncio.wait_for(slow, 0.06)
+
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(main())
+        assert list(tmp_path.iterdir()) == []
+
+    def test_errors_and_false_come_through(self, path, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            asyncio.run(ballast.quantize_async(tmp_path / "none", tmp_path / "out"))
+        with pytest.raises(ballast.CancelledError):
+            asyncio.run(ballast.quantize_async(path, tmp_path / "out", progress=lambda *_: False, **SMALL))
+
+
+class TestArrow:
+    @pytest.fixture
+    def columns(self):
+        line = np.linspace(-1, 1, 256, dtype=np.float32)
+        return {"layer_name": ["a", "b"], "weights": [line, line * 2], "shape": [[8, 32], [4, 2, 32]]}
+
+    def quantize(self, table, directory):
+        return ballast.quantize(table, directory, min_accuracy=0, **SMALL)
+
+    def test_tables_come_to_what_arrays_come_to(self, columns, tmp_path):
+        table = pa.table(columns)
+        expected = {"a": columns["weights"][0].reshape(8, 32), "b": columns["weights"][1].reshape(4, 2, 32)}
+        self.quantize(expected, tmp_path / "arrays")
+        chunked = pa.concat_tables([table.slice(0, 1), table.slice(1, 1)])
+        assert chunked.column("weights").num_chunks == 2
+        sources = {"table": table, "batch": table.to_batches()[0], "stream": table.to_reader(), "chunked": chunked}
+        for kind in (pa.large_list(pa.float32()), pa.list_(pa.float32(), 256)):
+            sources[str(kind)] = table.set_column(1, "weights", pa.array(columns["weights"], kind))
+        for i, source in enumerate(sources.values()):
+            report = self.quantize(source, tmp_path / str(i))
+            assert [layer.shape for layer in report.layers] == [(8, 32), (4, 2, 32)]
+            assert rows(tmp_path / str(i)) == rows(tmp_path / "arrays")
+
+    def test_nothing_is_copied(self, columns):
+        table = pa.table(columns)
+        values = table.column("weights").chunk(0).values.buffers()[1]
+        for i, (_, dtype, _, data) in enumerate(tensors_of_arrow(table)):
+            assert dtype == "F32" and data.__array_interface__["data"][0] == values.address + 1024 * i
+
+    def test_without_shapes_they_are_vectors(self, columns, tmp_path):
+        assert self.quantize(pa.table(columns).drop_columns(["shape"]), tmp_path / "out").kept == 2
+
+    @pytest.mark.parametrize(
+        "change, kind, message",
+        [({"layer_name": ["a", None]}, TypeError, "layer_name has None"), ({"layer_name": [1, 2]}, TypeError, "layer_name has 1"),
+         ({"weights": [[0.5] * 256, None]}, ValueError, "layer 'b': there are nulls"),
+         ({"weights": [[0.5] * 256, [0.5] * 255 + [None]]}, ValueError, "layer 'b': there are nulls"),
+         ({"weights": [0.5, 0.5]}, TypeError, "lists of numbers, not double"), ({"weights": [["x"], ["y"]]}, TypeError, "list<.*string>"),
+         ({"weights": [[True], [False]]}, TypeError, "list<.*bool>"),
+         ({"shape": [[8, 32], [8, 33]]}, ValueError, r"layer 'b': has 256 weights, its shape is \[8, 33\]"),
+         ({"shape": [[-8, -32], [8, 32]]}, ValueError, r"its shape is \[-8, -32\]"),
+         ({"shape": [[8, 32], [None, 32]]}, TypeError, "not whole numbers"), ({"shape": [[8.5, 32], [8, 32]]}, TypeError, "not whole numbers"),
+         ({"layer_name": ["a", "a"]}, ballast.BallastError, "two tensors are called 'a'")],
+    )  # fmt: skip
+    def test_what_is_wrong_is_told(self, columns, tmp_path, change, kind, message):
+        with pytest.raises(kind, match=message):
+            self.quantize(pa.table(columns | change), tmp_path / "out")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_columns_must_be_there(self, columns, tmp_path):
+        with pytest.raises(ValueError, match="no column 'weights'"):
+            self.quantize(pa.table({"layer_name": ["a"]}), tmp_path / "out")
+
+
+class TestQuantizing:
+    def test_figures_are_those_of_the_files(self, path, arrays, tmp_path):
+        report = ballast.quantize(path, tmp_path / "out", **SMALL)
+        restored = read_parquet(tmp_path / "out")
+        assert len(report.layers) == 8 and report.kept == 1
+        for layer in report.layers:
+            cosine, rmse = figures(arrays[layer.name], restored[layer.name])
+            assert layer.cosine_similarity == pytest.approx(cosine, abs=1e-9) and layer.relative_rmse == pytest.approx(rmse, rel=1e-6)
+        assert report.bytes == sum(Path(file).stat().st_size for file in report.files) == report.model_size_mb * 1e6
+        assert report.compression_ratio == pytest.approx(path.stat().st_size / report.bytes)
+
+    def test_dicts_models_and_paths_come_to_the_same(self, path, arrays, quantized, tmp_path):
+        with ballast.open(path) as model:
+            for i, source in enumerate((arrays, model, dict(model), str(path))):
+                ballast.quantize(source, tmp_path / str(i), modality="text", **SMALL)
+                assert rows(tmp_path / str(i)) == rows(quantized)
+
+    def test_settings_go_before_the_config(self, path, tmp_path):
+        config = ballast.QuantizeConfig(bit_width=8, group_size=32)
+        report = ballast.quantize(path, tmp_path / "out", config, bit_width=3, layer_bit_widths={"layers.1": 6}, sync=False)
+        assert [layer.bits for layer in report.layers] == [3, 6, 3, 3, 3, 3, 3, 3]
+        with pytest.raises(ValueError, match="no such setting: 'bits'"):
+            ballast.quantize(path, tmp_path / "out", bits=3)
+
+    def test_validates_and_dequantizes_what_is_on_the_disk(self, path, quantized, tmp_path):
+        report = ballast.validate(path, quantized, min_accuracy=0.9)
+        assert report.passed and not ballast.validate(path, quantized, min_accuracy=0.9999).passed
+        ballast.dequantize(quantized, tmp_path / "m.safetensors", dtype="f32", sync=False)
+        restored = read_parquet(quantized)
+        for name, array in read_safetensors(tmp_path / "m.safetensors").items():
+            np.testing.assert_array_equal(array, restored[name], strict=True)
+
+    def test_weights_of_mlx_are_those_of_the_file(self, mlx, arrays):
+        weights = ballast.load_quantized_weights(mlx)
+        assert len(weights) == 8 and list(weights.others) == ["norm"]
+        assert weights.others["norm"].tobytes() == arrays["norm"].tobytes()
+        tensors, loaded = read_safetensors(mlx / "model.safetensors"), mx.load(str(mlx / "model.safetensors"))
+        for name, weight in weights.items():
+            assert (weight.bits, weight.group_size, weight.shape, weight.dtype) == (4, 32, (64, 64), "BF16")
+            for part, array in (("weight", weight.packed), ("scales", weight.scales), ("biases", weight.biases)):
+                np.testing.assert_array_equal(array, tensors[f"{name}.{part}"], strict=True)
+            parts = [loaded[f"{name}.{part}"] for part in ("weight", "scales", "biases")]
+            expected = mx.dequantize(*parts, group_size=32, bits=4).astype(mx.float32)
+            np.testing.assert_array_equal(weights.dequantize(name), np.array(expected), strict=True)
+        with pytest.raises(KeyError, match="no quantized weight 'layers.9' among 8"):
+            weights["layers.9"]
+
+    def test_arrays_of_weights_outlive_them(self, mlx):
+        scales = ballast.load_quantized_weights(mlx)["layers.0"].scales
+        assert np.isfinite(scales.astype(np.float32)).all()
+
+
+class TestConfig:
+    def test_yaml_goes_there_and_back(self, tmp_path):
+        config = ballast.QuantizeConfig(
+            deployment_profile="cloud", bit_width=3, modality="image", min_accuracy=0.1, fail_fast=True, enable_spatial=False,
+            sensitive_layer_names=["a.*", "b: c"], sensitive_layer_patterns=["^x\\d+$"], layer_bit_widths={"*.up": 8},
+            target_model_size_mb=12.5,
+        )  # fmt: skip
+        (tmp_path / "c.yaml").write_text(config.to_yaml())
+        assert ballast.QuantizeConfig.from_yaml(config.to_yaml()) == config == ballast.QuantizeConfig.from_yaml(tmp_path / "c.yaml")
+        assert ballast.QuantizeConfig(**asdict(config)) == config
+        assert replace(config, bit_width=6).bit_width == 6 and replace(config, bit_width=3) == config
+
+    def test_arguments_go_before_the_environment(self, monkeypatch):
+        monkeypatch.setenv("BALLAST_BIT_WIDTH", "5")
+        monkeypatch.setenv("BALLAST_GROUP_SIZE", "32")
+        config = ballast.QuantizeConfig.from_environment(group_size=64)
+        assert (config.bit_width, config.group_size) == (5, 64)
+        assert ballast.QuantizeConfig().bit_width == 4
+
+    @pytest.mark.parametrize(
+        "settings, message",
+        [({"bit_width": 7}, "bit_width is 7"), ({"group_size": 0}, "group_size"), ({"method": "best"}, "method"), ({"min_accuracy": 2}, "min_accuracy"),
+         ({"modality": "smell"}, "modality"), ({"sensitive_layer_patterns": ["("]}, "sensitive_layer_patterns"),
+         ({"layer_bit_widths": {"a": 1}}, "layer_bit_widths"), ({"deployment_profile": "moon"}, "deployment_profile"),
+         ({"num_time_groups": 0}, "num_time_groups"), ({"fail_fast": "perhaps"}, "fail_fast")],
+    )  # fmt: skip
+    def test_every_field_is_checked(self, settings, message):
+        with pytest.raises(ballast.ArgumentError, match=message):
+            ballast.QuantizeConfig(**settings)
+
+    def test_unknown_fields_are_errors(self, tmp_path):
+        with pytest.raises(TypeError, match="bits"):
+            ballast.QuantizeConfig(bits=4)
+        with pytest.raises(ballast.ArgumentError, match="bits"):
+            ballast.QuantizeConfig.from_yaml("bits: 4\n")
+        with pytest.raises(FileNotFoundError):
+            ballast.QuantizeConfig.from_yaml(tmp_path / "none.yaml")
+
+
+class TestConverting:
+    def test_options(self, path, arrays, tmp_path):
+        report = ballast.convert(
+            path, tmp_path / "m.safetensors", dtype="f16", dtype_rules={"*.1.*": np.float32}, exclude=["*.7.*"],
+            rename={"norm": "final"}, metadata={"made": "here"}, sync=False,
+        )  # fmt: skip
+        with ballast.open(tmp_path / "m.safetensors") as model:
+            assert report.tensors == len(model) == 8 and model.metadata == {"made": "here"}
+            assert {model[f"layers.{i}.weight"].dtype for i in (0, 2, 3, 4, 5, 6)} == {"F16"}
+            np.testing.assert_array_equal(model["layers.1.weight"], arrays["layers.1.weight"].astype(np.float32), strict=True)
+            np.testing.assert_array_equal(model["final"], arrays["norm"].astype(np.float16), strict=True)
+
+    def test_mlx_json_and_back_is_the_same(self, path, tmp_path):
+        ballast.convert(path, tmp_path / "weights.mlx", sync=False)
+        with ballast.open(tmp_path / "weights.mlx") as there, ballast.open(path) as here:
+            assert there.format == "mlx-json"
+            assert {name: tensor.numpy().tobytes() for name, tensor in there.items()} == {
+                name: tensor.numpy().tobytes() for name, tensor in here.items()
+            }
+
+
+class TestChecking:
+    def test_verify_names_what_is_wrong(self, tmp_path):
+        save_file({"a": np.array([1.0, np.nan], np.float32)}, tmp_path / "m.safetensors")
+        assert ballast.verify(tmp_path / "m.safetensors")
+        report = ballast.verify(tmp_path / "m.safetensors", values=True, sha256=True)
+        ((check, message),) = report.defects
+        assert not report and check == "values" and "'a'" in message
+        assert re.fullmatch(r"[0-9a-f]{64}", *report.sha256.values())
+
+    def test_inspect_is_what_the_program_prints(self, run, path):
+        printed = json.loads(run("inspect", path, "--json", "--tensors").stdout)
+        found = ballast.inspect(path)
+        assert found["tensor_count"] == 9 and found["modality"] == "text" == printed["modality"]
+        for name in ("path", "format", "parameter_count", "data_bytes", "dtypes", "metadata", "config", "warnings"):
+            assert found[name] == printed[name]
+        tensors = [tensor | {name: list(tensor[name]) for name in ("shape", "data_offsets")} for tensor in found["tensors"]]
+        assert sorted(tensors, key=lambda tensor: tensor["name"]) == printed["tensors"]
+
+    def test_the_package_is_the_program_too(self, path, tmp_path):
+        def program(*arguments):
+            command = [sys.executable, "-m", "ballast", *arguments]
+            return subprocess.run(command, env={"PYTHONPATH": PACKAGE}, capture_output=True, text=True)
+
+        assert json.loads(program("inspect", path, "--json").stdout)["modality"] == "text"
+        missing = program("inspect", tmp_path / "none")
+        assert missing.returncode == 3 and missing.stderr.startswith("ballast: ")
