@@ -114,7 +114,7 @@ Result<Model> Model::from_tensors(std::span<const TensorView> tensors, const std
         {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
   }
   auto layout = safetensors::make_layout(specs, metadata);
-  if (!layout) return fail_at(escape(name), layout.error());
+  if (!layout) return fail(Errc::kInvalidArgument, "{}: {}", escape(name), layout.error().message);
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(layout->offsets[i], tensors[i].bytes.size()); });

@@ -269,10 +269,13 @@ class TestSlices:
                 np.testing.assert_array_equal(model[name][index], expected)
                 assert np.shape(model[name][index]) == expected.shape
 
-    def test_parts_may_be_written_to(self, model, arrays):
+    def test_parts_of_a_mapped_file_are_views_and_others_copies(self, model, arrays):
         part = model["cube"][1:3]
-        part[...] = 0
-        np.testing.assert_array_equal(model["cube"][1:3], arrays["cube"][1:3])
+        assert not part.flags.writeable and np.shares_memory(part, model["cube"].numpy())
+        with ballast.open(model.path, mmap=False) as unmapped:
+            part = unmapped["cube"][1:3]
+            part[...] = 0
+            np.testing.assert_array_equal(unmapped["cube"][1:3], arrays["cube"][1:3])
 
     @pytest.mark.parametrize("index", [True, [0, 1], np.array([0, 1]), np.ones(5, bool), "a", 1.0, slice("a"), slice(0, 1.5)])
     def test_other_indices_are_refused(self, model, index):
@@ -380,10 +383,22 @@ class TestExceptions:
             ballast.quantize(model, tmp_path / "out", bit_width=2, min_accuracy=0.9999, fail_fast=True)
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize("path", [None, 3, b"model.safetensors", ["m"]])
+    @pytest.mark.parametrize("path", [None, 3, ["m"]])
     def test_paths_of_other_types_are_type_errors(self, path):
         with pytest.raises(TypeError):
             ballast.open(path)
+
+    def test_paths_need_not_be_utf8(self, tmp_path):
+        path = os.fsdecode(os.fsencode(tmp_path) + b"/w\xff.safetensors")
+        ballast.save({"a": np.arange(3)}, path)
+        for each in (path, os.fsencode(path), Path(path)):
+            with ballast.open(each) as model:
+                assert model.path == path and model.files == [path] and model["a"][1] == 1
+
+    def test_names_that_no_tensor_can_have(self, model):
+        assert "\ud800" not in model
+        with pytest.raises(KeyError):
+            model["\ud800"]
 
     def test_quantizing_nothing_like_a_model_is_a_type_error(self, tmp_path):
         with pytest.raises(TypeError):

@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import numpy as np
 
 from ballast import _core, dtypes
 from ballast.errors import TensorNotFoundError, UnsupportedError
 from ballast.progress import Progress, watched
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 Path = Union[str, "os.PathLike[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -23,6 +26,11 @@ def as_array(dtype: str, shape: tuple[int, ...], buffer: Any) -> Array:
     if dtypes.is_packed(dtype):
         return np.ndarray((len(buffer),), np.uint8, buffer)
     return np.ndarray(shape, dtypes.numpy_dtype(dtype), buffer)
+
+
+def is_name(name: object) -> TypeGuard[str]:
+    """Whether a tensor may be called so: names are UTF-8, which has no lone surrogates."""
+    return isinstance(name, str) and not any("\ud800" <= character <= "\udfff" for character in name if character > "\u7fff")
 
 
 class Tensor:
@@ -116,8 +124,16 @@ class Tensor:
         return as_array(name, self.shape, self._model.read_as(self.name, name, allow_loss))
 
     def __getitem__(self, index: Any) -> Array:
-        """A part, by NumPy's rules for integers, slices, `...` and None. Reads little more than the bytes it needs. Of F4 and F6 it is
-        given as bytes, in which it has to begin and to end."""
+        """A part, by NumPy's rules for integers, slices, `...` and None: without a copy where the file is mapped, as numpy() gives it,
+        else reading little more than the bytes it needs. Of F4 and F6 it is given as bytes, in which it has to begin and to end."""
+        if not dtypes.is_packed(self.dtype):
+            try:
+                whole = as_array(self.dtype, self.shape, self._model.view(self.name))
+            except UnsupportedError:
+                pass  # it is not mapped
+            else:
+                _bounds(self.name, self.shape, index if isinstance(index, tuple) else (index,))
+                return whole[index]  # type: ignore[no-any-return]
         return read_part(self._model, self.name, self.dtype, self.shape, index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -225,13 +241,13 @@ class Model(Mapping[str, Tensor]):
         self._core = core
 
     def __getitem__(self, name: str) -> Tensor:
-        info = self._core.info(name) if isinstance(name, str) else None
+        info = self._core.info(name) if is_name(name) else None
         if info is None:
             raise TensorNotFoundError(f"{self._core.path}: no tensor {name!r} among {len(self)}")
         return Tensor(self._core, name, info[0], info[1])
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._core.has(name)
+        return is_name(name) and self._core.has(name)
 
     # Not by its tensors, as other mappings are: it is a file.
     __eq__ = object.__eq__

@@ -277,7 +277,7 @@ def quantize(
             core,
             os.fspath(directory),
             config=sources,
-            calibration="" if calibration is None else os.fspath(calibration),
+            calibration=None if calibration is None else os.fspath(calibration),
             sync=sync,
             resume=resume,
             progress=stack.enter_context(watched(progress, "quantizing")),

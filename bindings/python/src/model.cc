@@ -24,11 +24,11 @@ namespace {
 
 namespace nb = nanobind;
 
-OpenModel open(const std::string& path, bool map, bool reference, std::uint64_t max_header_bytes) {
+OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_header_bytes) {
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes};
-  auto model = released([&] { return Model::open(path, options); });
+  auto model = released([&] { return Model::open(path.value, options); });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
 }
 
@@ -114,7 +114,7 @@ nb::list names(const OpenModel& self) {
 
 nb::list files(const OpenModel& self) {
   nb::list files;
-  for (const ModelFile& file : self.get().files()) files.append(nb::make_tuple(text(file.path), file.size, file.data_start));
+  for (const ModelFile& file : self.get().files()) files.append(nb::make_tuple(path_text(file.path), file.size, file.data_start));
   return files;
 }
 
@@ -142,8 +142,8 @@ void bind_model(nb::module_& module) {
   nb::class_<OpenModel>(module, "OpenModel")
       .def("close", &OpenModel::close)
       .def_prop_ro("closed", &OpenModel::is_closed)
-      .def_prop_ro("path", [](const OpenModel& self) { return self.get().path(); })
-      .def_prop_ro("directory", [](const OpenModel& self) { return self.get().directory(); })
+      .def_prop_ro("path", [](const OpenModel& self) { return path_text(self.get().path()); })
+      .def_prop_ro("directory", [](const OpenModel& self) { return path_text(self.get().directory()); })
       .def_prop_ro("format", [](const OpenModel& self) { return name(self.get().format()); })
       .def_prop_ro("file_size", [](const OpenModel& self) { return self.get().file_size(); })
       .def_prop_ro("num_parameters", [](const OpenModel& self) { return self.get().parameter_count(); })

@@ -102,7 +102,9 @@ nb::dict describe(const QuantizeReport& report) {
   for (const LayerReport& layer : report.layers) layers.append(describe(layer));
   made["layers"] = layers;
   made["kept"] = report.kept;
-  made["files"] = report.files;
+  nb::list files;
+  for (const std::string& file : report.files) files.append(path_text(file));
+  made["files"] = files;
   made["source_bytes"] = report.source_bytes;
   made["bytes"] = report.bytes;
   made["compression_ratio"] = report.compression_ratio();
@@ -119,25 +121,28 @@ nb::dict describe(const QuantizeReport& report) {
   return made;
 }
 
-nb::dict quantize(const OpenModel& source, const std::string& directory, const std::vector<Fields>& config,
-                  const std::string& calibration, bool sync, bool resume, nb::object progress) {
+nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::vector<Fields>& config,
+                  const std::optional<FsPath>& calibration, bool sync, bool resume, nb::object progress) {
   LongWork work(std::move(progress));
-  const QuantizeOptions options{
-      .config = config_of(config), .calibration = calibration, .sync = sync, .resume = resume, .progress = work.progress()};
+  const QuantizeOptions options{.config = config_of(config),
+                                .calibration = calibration ? calibration->value : "",
+                                .sync = sync,
+                                .resume = resume,
+                                .progress = work.progress()};
   const auto model = source.shared();
-  return describe(work.run([&] { return quantize_model(*model, directory, options); }));
+  return describe(work.run([&] { return quantize_model(*model, directory.value, options); }));
 }
 
-nb::dict validate(const OpenModel& original, const std::string& quantized, double min_accuracy, unsigned threads,
+nb::dict validate(const OpenModel& original, const FsPath& quantized, double min_accuracy, unsigned threads,
                   nb::object progress) {
   LongWork work(std::move(progress));
   const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = work.progress()};
   const auto model = original.shared();
-  return describe(work.run([&] { return validate_model(*model, quantized, options); }));
+  return describe(work.run([&] { return validate_model(*model, quantized.value, options); }));
 }
 
-nb::dict describe_model(const std::string& path) {
-  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path); }));
+nb::dict describe_model(const FsPath& path) {
+  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path.value); }));
   nb::list tensors;
   for (const QuantizedTensorInfo& tensor : info.tensors) {
     nb::dict made;
@@ -157,23 +162,23 @@ nb::dict describe_model(const std::string& path) {
   made["time_boundaries"] = info.time_boundaries;
   made["modality"] = info.modality.empty() ? nb::none() : nb::cast(info.modality);
   made["config"] = info.config.empty() ? nb::none() : nb::cast(info.config);
-  std::vector<std::string> files;
-  for (const ConvertedFile& file : info.files) files.push_back(file.path);
+  nb::list files;
+  for (const ConvertedFile& file : info.files) files.append(path_text(file.path));
   made["files"] = files;
   return made;
 }
 
-nb::dict verify_path(const std::string& path, bool values, bool sha256, unsigned threads, nb::object progress) {
+nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return is_parquet_model(path)
-               ? verify_quantized(path)
-               : verify(path, {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
+    return is_parquet_model(path.value)
+               ? verify_quantized(path.value)
+               : verify(path.value, {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
   nb::dict sums;
-  for (const VerifiedFile& file : report.files) sums[nb::cast(file.path)] = file.sha256;
+  for (const VerifiedFile& file : report.files) sums[path_text(file.path)] = file.sha256;
   nb::dict made;
   made["ok"] = report.ok();
   made["checks"] = report.checks;
@@ -244,20 +249,20 @@ void bind_quantize(nb::module_& module) {
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
   module.def("quantize", &quantize, nb::arg("model"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
-             nb::arg("calibration"), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
+             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
              nb::arg("threads"), nb::arg("progress").none());
   module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
-  module.def("is_parquet_model", &is_parquet_model);
+  module.def("is_parquet_model", [](const FsPath& path) { return is_parquet_model(path.value); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)
       .def("others", &Weights::others)
       .def("find", &Weights::find)
       .def("dequantize", &Weights::dequantize);
-  module.def("load_quantized_weights", [](const std::string& directory) {
-    return Weights(take(released([&] { return load_quantized_weights(directory); })));
+  module.def("load_quantized_weights", [](const FsPath& directory) {
+    return Weights(take(released([&] { return load_quantized_weights(directory.value); })));
   });
 }
 

@@ -12,6 +12,15 @@
 
 namespace ballast::python {
 
+// A path as the system has it: text whose surrogates stand for bytes that are no UTF-8, bytes, or anything with __fspath__.
+struct FsPath {
+  std::string value;
+};
+
+inline nanobind::object path_text(const std::string& path) {
+  return nanobind::steal(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
 inline nanobind::str text(std::string_view value) { return nanobind::str(value.data(), value.size()); }
 
 inline nanobind::tuple tuple_of(Shape shape) {
@@ -27,3 +36,19 @@ inline DType dtype_of(std::string_view name) {
 }
 
 }  // namespace ballast::python
+
+template <>
+struct nanobind::detail::type_caster<ballast::python::FsPath> {
+  NB_TYPE_CASTER(ballast::python::FsPath, const_name("str | bytes | os.PathLike"))
+
+  bool from_python(handle source, std::uint8_t, cleanup_list*) noexcept {
+    PyObject* bytes = nullptr;
+    if (PyUnicode_FSConverter(source.ptr(), &bytes) == 0) {
+      PyErr_Clear();
+      return false;
+    }
+    value.value.assign(PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)));
+    Py_DECREF(bytes);
+    return true;
+  }
+};

@@ -31,11 +31,11 @@ namespace {
 
 namespace nb = nanobind;
 
-void save(const std::string& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
+void save(const FsPath& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
           std::uint64_t max_shard_bytes) {
   const Tensors tensors(items);
   const SinkOptions options{.max_shard_bytes = max_shard_bytes, .metadata = metadata_of(metadata), .sync = sync};
-  take(released([&] { return save_tensors(path, tensors.views(), options); }));
+  take(released([&] { return save_tensors(path.value, tensors.views(), options); }));
 }
 
 nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
@@ -60,7 +60,7 @@ nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& 
 nb::dict report_of(const ConvertReport& report) {
   nb::dict made;
   nb::list files;
-  for (const ConvertedFile& file : report.files) files.append(file.path);
+  for (const ConvertedFile& file : report.files) files.append(path_text(file.path));
   made["files"] = files;
   made["tensors"] = report.tensors;
   made["converted"] = report.converted;
@@ -78,7 +78,7 @@ Format format_of(const std::string& name) {
 
 using StringPair = std::pair<std::string, std::string>;
 
-nb::dict convert(const OpenModel& source, const std::string& path, const std::optional<std::string>& dtype,
+nb::dict convert(const OpenModel& source, const FsPath& path, const std::optional<std::string>& dtype,
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
                  std::uint64_t max_shard_bytes, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
                  const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
@@ -99,10 +99,10 @@ nb::dict convert(const OpenModel& source, const std::string& path, const std::op
   for (const auto& [from, to] : renames) options.renames.push_back({.from = from, .to = to});
   if (format) options.sink.format = format_of(*format);
   const auto model = source.shared();
-  return report_of(work.run([&] { return convert_model(*model, path, options); }));
+  return report_of(work.run([&] { return convert_model(*model, path.value, options); }));
 }
 
-nb::dict dequantize(const std::string& quantized, const std::string& path, const std::optional<std::string>& dtype,
+nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
                     const std::optional<std::string>& format, std::uint64_t max_shard_bytes, bool sync,
                     std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
@@ -110,7 +110,7 @@ nb::dict dequantize(const std::string& quantized, const std::string& path, const
       .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .memory_limit = memory_limit, .progress = work.progress()};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
-  return report_of(work.run([&] { return dequantize_model(quantized, path, options); }));
+  return report_of(work.run([&] { return dequantize_model(quantized.value, path.value, options); }));
 }
 
 }  // namespace
