@@ -36,6 +36,33 @@ std::string two_tensors() {
                      raw({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}) + "abcd");
 }
 
+TEST(Model, OfTensorsInMemory) {
+  const std::string numbers = raw({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F});
+  const std::vector<std::uint64_t> matrix{2, 3};
+  const std::vector<std::uint64_t> vector{4};
+  const std::vector<std::uint64_t> none{0};
+  const std::vector<TensorView> tensors{{.name = "b", .dtype = DType::kU8, .shape = vector, .bytes = as_bytes("abcd")},
+                                        {.name = "e", .dtype = DType::kF32, .shape = none, .bytes = {}},
+                                        {.name = "m", .dtype = DType::kF32, .shape = matrix, .bytes = as_bytes(numbers)}};
+  const auto model = Model::from_tensors(tensors, "held", {{"format", "pt"}});
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->tensors().size(), 3);
+  EXPECT_THAT(model->metadata(), ElementsAre(Pair("format", "pt")));
+  EXPECT_EQ(to_text(model->read("b")->bytes()), "abcd");
+  EXPECT_EQ(to_text(model->read("m")->bytes()), numbers);
+  EXPECT_TRUE(model->read("e")->bytes().empty());
+  EXPECT_FALSE(model->view("m"));
+  std::vector<TensorView> wrong = tensors;
+  wrong[2].bytes = wrong[2].bytes.first(20);
+  EXPECT_TRUE(fails(Model::from_tensors(wrong, "held"), Errc::kInvalidArgument,
+                    "held: tensor 'm': F32 [2, 3] takes 24 bytes, 20 were given"));
+  wrong = tensors;
+  wrong[1].name = "b";
+  const auto twice = Model::from_tensors(wrong, "held");
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().code, Errc::kInvalidArgument);
+}
+
 TEST(Model, TellsWhatAFileHolds) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", two_tensors());

@@ -35,5 +35,21 @@ TEST(MemorySource, MayBeEmpty) {
   EXPECT_TRUE(source->read_at(0, {}));
 }
 
+TEST(PiecesSource, ReadsAcrossThem) {
+  const auto source = open_pieces("head", {as_bytes("ab"), {}, as_bytes("cdef")});
+  ASSERT_EQ(source->size(), 10);
+  for (std::uint64_t begin = 0; begin <= 10; ++begin) {
+    for (std::uint64_t end = begin; end <= 10; ++end) {
+      std::string out(end - begin, '\0');
+      ASSERT_TRUE(source->read_at(begin, std::as_writable_bytes(std::span(out))));
+      EXPECT_EQ(out, std::string("headabcdef").substr(begin, end - begin));
+    }
+  }
+  std::string out(4, '\0');
+  EXPECT_TRUE(
+      fails(source->read_at(7, std::as_writable_bytes(std::span(out))), Errc::kIo, "4 bytes at 7 lie past the end (10 bytes)"));
+  EXPECT_FALSE(source->map());
+}
+
 }  // namespace
 }  // namespace ballast
