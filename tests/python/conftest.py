@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec("ballast") is None:
     sys.path.insert(0, str(Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")).resolve() / "python"))
 
+if importlib.util.find_spec("ballast") is None:
+    sys.path.insert(0, str(Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")) / "python"))
+
 
 @pytest.fixture(scope="session")
 def build_dir() -> Path:

@@ -1,0 +1,71 @@
+"""Errors in the words that programs written for `safetensors` look for, followed by Ballast's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ballast.errors import BallastError, CorruptError, UnsupportedError
+
+
+class SafetensorError(BallastError):
+    """What is wrong with a file, or with what was asked of it."""
+
+MISALIGNED = "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte boundary, this is invalid."
+
+_TENSOR = r"tensor (?P<name>'(?:[^'\\]|\\.)*')(?: \(\d+ bytes\))?: "
+
+# How Ballast says it, and how `safetensors` does. They are matched in order.
+_WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"file of \d+ bytes is too small", "header too small"),
+        (r"header of \d+ bytes exceeds", "header too large"),
+        (r"header of \d+ bytes ends past", "invalid header length"),
+        (r"invalid UTF-8 in header", "invalid UTF-8 in header"),
+        (rf"({_TENSOR})?invalid JSON in header", "invalid JSON in header"),
+        (rf"{_TENSOR}unknown dtype", "invalid JSON in header"),
+        (rf"{_TENSOR}data (begins|ends) at byte", "invalid offset for tensor `{name}`"),
+        (rf"{_TENSOR}(the )?size of shape .* overflows", "overflow computing buffer size from shape and/or element type"),
+        (rf"{_TENSOR}\d+ values of .* bits(, not a whole number of| do not fill whole) bytes", MISALIGNED),
+        (rf"{_TENSOR}shape .* of \w+ needs", "invalid shape, data type, or offset for tensor"),
+        (rf"{_TENSOR}\w+ \[.*\] takes \d+ bytes, \d+ were given", "invalid shape, data type, or offset for tensor"),
+        (r"(the tensors are not whole|tensor number \d+ has)", "invalid shape, data type, or offset for tensor"),
+        (r"(tensors cover|file is truncated)", "incomplete metadata, file not fully covered"),
+        (r"cannot write: it is a directory", "I/O error: Is a directory"),
+        (r"cannot write", "I/O error"),
+    )
+)
+
+
+def worded(doing: str, path: str, said: str) -> SafetensorError:
+    """What the core said of the file `path`, behind the words for it."""
+    for pattern, words in _WORDS:
+        if found := pattern.match(said):
+            name = (found.groupdict().get("name") or "")[1:-1]
+            return SafetensorError(f"{doing}: {words.format(name=name)} ({path}: {said})")
+    return SafetensorError(f"{doing}: {path}: {said}")
+
+
+def without_path(path: str, message: str) -> str:
+    """A message of the core without the path that it begins with, in which the core escapes quotes and what cannot be printed."""
+    if message.startswith(f"{path}: "):
+        return message[len(path) + 2 :]
+    return message.split(": ", path.count(": ") + 1)[-1]
+
+
+@contextmanager
+def reading(doing: str, path: str) -> Iterator[None]:
+    """Gives what is wrong with the bytes of a file its words. What the system refuses stays an OSError."""
+    try:
+        yield
+    except (CorruptError, UnsupportedError) as error:
+        raise worded(doing, path, without_path(path, str(error))) from None
+
+
+def noted(error: SafetensorError, note: str) -> SafetensorError:
+    """With a note below the text, for texts that programs compare as a whole."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    return error

@@ -1,0 +1,52 @@
+"""What tensors are made for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ballast.safetensors._errors import SafetensorError
+
+
+class Framework(NamedTuple):
+    """How tensors of a framework are made."""
+
+    #: make(name, dtype, shape, content): a tensor of these bytes, which are its own unless `copies`.
+    make: Callable[[str, str, tuple[int, ...], Any], Any]
+    #: Whether it copies the bytes, so that they may be a part of the file.
+    copies: bool = False
+    #: pick(tensor, slices, shape): a part of a tensor that was made whole, where values are packed in the file and not in it.
+    pick: Callable[[Any, tuple[slice, ...], tuple[int, ...]], Any] | None = None
+
+
+_MODULES = {
+    "np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch", "jax": "flax", "flax": "flax",
+    "mlx": "mlx",
+}  # fmt: skip
+_DEVICES = ("cuda", "mps", "npu", "xpu", "xla", "mlu", "musa", "hpu")
+
+
+def framework_of(name: str, device: Any) -> Framework:
+    """The framework that is called `name`, imported."""
+    if not isinstance(name, str):
+        raise TypeError(f"argument 'framework': expected a name, not {type(name).__name__}")
+    if name not in _MODULES:
+        raise SafetensorError(f"framework {name} is invalid (expected one of: {', '.join(_MODULES)})")
+    device = _device(device)
+    if device != "cpu" and _MODULES[name] != "torch":
+        raise SafetensorError(f"Device {device} is not supported for framework {_MODULES[name]}")
+    module = importlib.import_module(f"ballast.safetensors.{_MODULES[name]}")
+    made: Framework = module._framework(device)
+    return made
+
+
+def _device(device: Any) -> Any:
+    if device is None or device == "cpu":
+        return "cpu"
+    if isinstance(device, int) and not isinstance(device, bool):
+        return device
+    kind, colon, number = str(device).partition(":")
+    if kind not in _DEVICES or (colon and not number.isdecimal()):
+        raise SafetensorError(f"device {device} is invalid")
+    return kind if kind == "mps" else f"{kind}:{number or 0}"

@@ -1,0 +1,269 @@
+"""Files that are read: what `safe_open` gives, and files that are in memory."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from types import TracebackType
+from typing import Any, Union
+
+from ballast import _core, dtypes
+from ballast.errors import CorruptError, ReadError, UnsupportedError
+from ballast.safetensors import _slice
+from ballast.safetensors._errors import SafetensorError, noted, reading, without_path, worded
+from ballast.safetensors._frameworks import Framework, framework_of
+from ballast.safetensors._write import is_text
+
+Filename = Union[str, "os.PathLike[str]"]
+Device = Union[str, int, None]
+
+_HEADER = "Error while deserializing header"
+_MEMORY = "<memory>"
+_LARGEST_HEADER = 100_000_000
+
+
+class _Reader:
+    """An open file, and the framework that its tensors are made for."""
+
+    __slots__ = ("_framework", "_model", "_path")
+
+    _framework: Framework
+    _model: _core.OpenModel | None
+    _path: str
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        # Parts that get_slice() gave hold the file themselves, and go on reading it.
+        self._model = None
+
+    def _opened(self) -> _core.OpenModel:
+        if self._model is None:
+            raise noted(SafetensorError("File is closed"), f"it was {self._path}")
+        return self._model
+
+    def _info(self, model: _core.OpenModel, name: str) -> tuple[str, tuple[int, ...]]:
+        if not isinstance(name, str):
+            raise TypeError(f"argument 'name': tensors have names that are texts, not {type(name).__name__}")
+        try:
+            info = model.info(name)
+        except TypeError:
+            name.encode()  # which tells better why it is no name
+            raise
+        if info is None:
+            error = SafetensorError(f"File does not contain tensor {name}")
+            raise noted(error, f"it is {self._path}, with {model.count} tensors")
+        return info[0], info[1]
+
+    def keys(self) -> list[str]:
+        """The names of all tensors, sorted."""
+        return sorted(self._opened().names())
+
+    def offset_keys(self) -> list[str]:
+        """The names of all tensors, in the order that they have in the file."""
+        return self._opened().names()
+
+    def metadata(self) -> dict[str, str] | None:
+        """What the file says of itself, or None."""
+        return self._opened().metadata or None
+
+    def get_tensor(self, name: str) -> Any:
+        """A whole tensor, in memory of its own.
+
+        >>> with safe_open(path, "np") as file:
+        ...     file.get_tensor("bias").shape
+        (64,)
+        """
+        model = self._opened()
+        dtype, shape = self._info(model, name)
+        if self._framework.copies:
+            try:
+                return self._framework.make(name, dtype, shape, model.view(name))
+            except UnsupportedError:
+                pass  # it is not mapped
+        try:
+            content = model.read(name)
+        except (CorruptError, UnsupportedError) as error:
+            raise worded("Error while reading", self._path, without_path(self._path, str(error))) from None
+        return self._framework.make(name, dtype, shape, content)
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All tensors by their names, in the order of the file. They are read together, by several threads."""
+        model = self._opened()
+        names = model.names()
+        if self._framework.copies:
+            return {name: self.get_tensor(name) for name in names}
+        with reading("Error while reading", self._path):
+            contents = model.load_all(0, 0, None)
+        make = self._framework.make
+        made = {}
+        for name, content in zip(names, contents):
+            dtype, shape = self._info(model, name)
+            made[name] = make(name, dtype, shape, content)
+        return made
+
+    def get_slice(self, name: str) -> PySafeSlice:
+        """A tensor to take a part of, of which nothing has been read yet.
+
+        >>> with safe_open(path, "np") as file:
+        ...     file.get_slice("embed.weight")[:, ::8].shape
+        (64, 4)
+        """
+        model = self._opened()
+        dtype, shape = self._info(model, name)
+        return PySafeSlice(model, self._framework, self._path, name, dtype, shape)
+
+
+class PySafeSlice:
+    """A tensor of a file, to be indexed with numbers, slices and `...`."""
+
+    __slots__ = ("_dtype", "_framework", "_model", "_name", "_path", "_shape")
+
+    def __init__(
+        self, model: _core.OpenModel, framework: Framework, path: str, name: str, dtype: str, shape: tuple[int, ...]
+    ) -> None:
+        self._model = model
+        self._framework = framework
+        self._path = path
+        self._name = name
+        self._dtype = dtype
+        self._shape = shape
+
+    def get_shape(self) -> list[int]:
+        """The length of each dimension."""
+        return list(self._shape)
+
+    def get_dtype(self) -> str:
+        """The dtype, as the file spells it: "BF16"."""
+        return self._dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        """A part. Little more than its bytes are read."""
+        try:
+            bounds, shape = _slice.parse(index, self._shape)
+        except SafetensorError as error:
+            raise noted(error, self._place())
+        with reading("Error during slicing", self._path):
+            try:
+                _, content = self._model.slice(self._name, bounds)
+            except UnsupportedError:
+                if not dtypes.is_packed(self._dtype):
+                    raise
+                if self._dtype != "F4" or self._framework.pick is None:
+                    raise noted(_slice.misaligned(index, self._shape), self._place()) from None
+                # A part of packed values that begins or ends within a byte: all of them are unpacked.
+                whole = self._framework.make(self._name, self._dtype, self._shape, self._model.read(self._name))
+                return self._framework.pick(whole, tuple(slice(*bound) for bound in bounds), shape)
+            return self._framework.make(self._name, self._dtype, shape, content)
+
+    def _place(self) -> str:
+        return f"tensor {self._name!r} of {self._path}"
+
+
+class safe_open(_Reader):
+    """A SafeTensors file, of which tensors are read when they are asked for.
+
+    `framework` is "np", "pt", "flax" or "mlx"; devices other than "cpu" are for PyTorch. With the backend "pread" nothing is
+    mapped.
+
+    >>> with safe_open(path, framework="np") as file:
+    ...     file.keys(), file.get_tensor("bias").shape
+    (['bias', 'embed.weight'], (64,))
+    """
+
+    __slots__ = ()
+
+    def __init__(self, filename: Filename, framework: str, device: Device = "cpu", *, backend: str = "mmap") -> None:
+        if not isinstance(filename, (str, os.PathLike)):
+            raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
+        path = os.fspath(filename)
+        if not isinstance(path, str):
+            raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+        self._framework = framework_of(framework, device)
+        is_mapped = _is_mapped(backend)
+        self._path = path
+        self._model = _open(path, is_mapped)
+
+
+class _safe_open_handle(_Reader):
+    """The same for a file that Python has opened already; wherever it stands, it is read from the start."""
+
+    __slots__ = ()
+
+    def __init__(self, f: Any, framework: str, device: Device = "cpu", *, backend: str = "mmap") -> None:
+        descriptor = f.fileno()
+        self._framework = framework_of(framework, device)
+        _is_mapped(backend)
+        self._path = str(f.name)
+        self._model = _map(descriptor, self._path)
+
+
+def _is_mapped(backend: str) -> bool:
+    if backend not in ("mmap", "pread"):
+        raise SafetensorError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
+    return backend == "mmap"
+
+
+def _open(path: str, is_mapped: bool) -> _core.OpenModel:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        error = FileNotFoundError(f"No such file or directory: {path}")
+        error.errno = errno.ENOENT
+        raise error from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if path.endswith((".mlx", ".index.json")) or not is_text(path):  # for which the core has another meaning, or none
+        with open(path, "rb") as file:
+            return _map(file.fileno(), path)
+    with reading(_HEADER, path):
+        try:
+            return _core.open(path, is_mapped, True, _LARGEST_HEADER)
+        except ReadError:
+            open(path, "rb").close()  # which tells better why it cannot be read
+            raise
+
+
+def _map(descriptor: int, path: str) -> _core.OpenModel:
+    size = os.fstat(descriptor).st_size
+    content: Any = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size > 0 else b""
+    return from_memory(content, path, _HEADER)
+
+
+def from_memory(data: Any, name: str, doing: str) -> _core.OpenModel:
+    """A file that is in memory, whatever its name ends in."""
+    try:
+        content = memoryview(data)
+    except TypeError:
+        raise TypeError(f"argument 'bytes': expected bytes, not {type(data).__name__}") from None
+    try:
+        return _core.from_buffer(content, _MEMORY, True)
+    except (CorruptError, UnsupportedError) as error:
+        raise worded(doing, name, str(error).removeprefix(f"{_MEMORY}: ")) from None
+
+
+def load(data: Any, framework: str) -> dict[str, Any]:
+    """All tensors of a file that is in memory."""
+    reader = _Reader()
+    reader._framework = framework_of(framework, "cpu")
+    reader._path = _MEMORY
+    reader._model = from_memory(data, _MEMORY, "Error while deserializing")
+    return reader.get_tensors()
+
+
+def deserialize(bytes: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The tensors of a file that is in memory, as their dtypes, shapes and bytes.
+
+    >>> deserialize(serialize({}))
+    []
+    """
+    model = from_memory(bytes, _MEMORY, "Error while deserializing")
+    made: list[tuple[str, dict[str, Any]]] = []
+    for name in model.names():
+        info = model.info(name)
+        assert info is not None
+        made.append((name, {"shape": list(info[1]), "dtype": info[0], "data": bytearray(model.view(name))}))
+    return made

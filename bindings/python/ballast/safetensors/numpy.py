@@ -1,0 +1,113 @@
+"""Files of NumPy's arrays. BF16, F8 and F4 have the dtypes of ml_dtypes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ballast import dtypes
+from ballast.safetensors import _open, _write
+from ballast.safetensors._errors import SafetensorError
+from ballast.safetensors._frameworks import Framework
+from ballast.work import as_item
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def save(tensor_dict: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a SafeTensors file.
+
+    >>> load(save({"a": np.arange(3)}))["a"]
+    array([0, 1, 2])
+    """
+    return _write.to_bytes(items_of(tensor_dict), metadata)
+
+
+def save_file(tensor_dict: Mapping[str, Array], filename: _open.Filename, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a SafeTensors file, in one pass. Arrays may be of any layout and byte order.
+
+    >>> save_file({"a": np.eye(3, dtype=np.float16).T}, out / "a.safetensors", metadata={"made": "here"})
+    """
+    _write.to_file(items_of(tensor_dict), filename, metadata)
+
+
+def load(data: bytes) -> dict[str, Array]:
+    """The arrays of a file that is in memory: copies, which may be written to."""
+    return _open.load(data, "np")
+
+
+def load_file(filename: _open.Filename, *, backend: str = "mmap") -> dict[str, Array]:
+    """The arrays of a file, read by several threads into one piece of memory; they may be written to.
+
+    >>> load_file(path)["bias"].shape
+    (64,)
+    """
+    with _open.safe_open(filename, "np", backend=backend) as file:
+        made: dict[str, Array] = file.get_tensors()
+        return made
+
+
+def items_of(tensors: Mapping[str, Any]) -> list[_write.Item]:
+    """Arrays as the core takes them."""
+    _write.check_names(tensors)
+    return [item_of(name, array) for name, array in tensors.items()]
+
+
+def item_of(name: str, array: Any) -> _write.Item:
+    if not isinstance(array, (np.ndarray, np.generic)):
+        raise TypeError(f"tensor {name!r}: expected a numpy.ndarray, not {type(array).__name__}")
+    code, is_plain = _code(array.dtype)
+    if code is None:
+        raise _write.unknown_dtype(array.dtype.name, f"tensor {name!r}")
+    if is_plain and array.flags.c_contiguous:
+        return name, code, array.shape, array
+    if code == "F4":
+        return name, code, array.shape, _packed(np.asarray(array))
+    return as_item(name, array)
+
+
+@lru_cache(maxsize=None)
+def _code(dtype: np.dtype[Any]) -> tuple[str | None, bool]:
+    """What files call a dtype, and whether the memory of an array of it can be written as it is."""
+    if dtype.name == "float4_e2m1fn":
+        return "F4", False
+    try:
+        code = dtypes.name_of(dtype)
+    except TypeError:
+        return None, False
+    return code, dtype.isnative and dtype.isbuiltin == 1 and sys.byteorder == "little"
+
+
+def _packed(array: Array) -> Array:
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 15
+    whole = codes[: codes.size // 2 * 2]
+    return whole[0::2] | (whole[1::2] << 4)
+
+
+def array_of(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> Array:
+    """The array of these bytes, without a copy unless they lie crooked or are of F4, whose values get a byte each."""
+    if not dtypes.is_packed(dtype):
+        array: Array = np.ndarray(shape, dtypes.numpy_dtype(dtype), content)
+        return array if array.flags.aligned else array.copy()
+    if dtype != "F4":
+        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: NumPy has no such values)")
+    import ml_dtypes
+
+    packed = np.frombuffer(content, np.uint8)
+    codes = np.empty(packed.size * 2, np.uint8)
+    np.bitwise_and(packed, 15, out=codes[0::2])
+    np.right_shift(packed, 4, out=codes[1::2])
+    values: Array = codes.view(ml_dtypes.float4_e2m1fn)
+    return values.reshape(shape)
+
+
+def _pick(array: Array, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
+    return array[slices].copy().reshape(shape)
+
+
+def _framework(device: Any) -> Framework:
+    return Framework(array_of, pick=_pick)

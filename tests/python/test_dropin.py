@@ -1,0 +1,681 @@
+"""ballast.safetensors against the package that it stands in for: the same files, results and refusals, without its defects."""
+
+import mmap
+import os
+import pickle
+import re
+import stat
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ballast
+import ballast.safetensors as dropin
+import ballast.safetensors.numpy as dropin_numpy
+from safetensors_mutants import mutant
+
+FULL = os.environ.get("BALLAST_FULL") == "1"
+EXAMPLES = 2_000 if FULL else 200
+MUTANTS = 25_000 if FULL else 2_000
+
+# What the reference writes and reads, then what it only writes.
+PLAIN = [np.dtype(code) for code in ("?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8")]
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F8 = [
+    np.dtype(getattr(ml_dtypes, name))
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+]
+F4 = np.dtype(ml_dtypes.float4_e2m1fn)
+BACKENDS = ["mmap", "pread"]
+
+# tmp_path is the same for all examples, which write over each other's files.
+quick = settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def file_of(header: str | bytes, data: bytes = b"") -> bytes:
+    text = header.encode() if isinstance(header, str) else header
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def one_tensor(dtype: str, shape: object, begin: int, end: int, data: bytes) -> bytes:
+    return file_of(f'{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}}}', data)
+
+
+def random_array(dtype: np.dtype, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    highest = 2 if dtype == bool else 16 if dtype == F4 else 256
+    content = np.random.default_rng(seed).integers(0, highest, prod(shape) * dtype.itemsize, np.uint8)
+    return content.view(dtype).reshape(shape)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def by_name(tensors: list[tuple[str, dict]]) -> list[tuple[str, dict]]:
+    """What deserialize() gives, which is in no order there."""
+    return sorted(tensors, key=lambda pair: pair[0])
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """t F32 [10, 2] of 0, 1, 2, ..., empty I8 [2, 0, 3], scalar F64 of 3.5, with metadata."""
+    path = tmp_path / "table.safetensors"
+    arrays = {"t": np.arange(20, dtype="f4").reshape(10, 2), "empty": np.zeros((2, 0, 3), "i1"), "scalar": np.array(3.5)}
+    safetensors.numpy.save_file(arrays, path, {"made": "here"})
+    return path
+
+
+def test_it_has_what_the_package_has():
+    public = {name for name in vars(safetensors) if not name.startswith("_") or name in ("__version__", "_safe_open_handle")}
+    modules = {name for name in public if isinstance(getattr(safetensors, name), type(sys))}
+    assert public - modules <= set(dir(dropin))
+    assert dropin.__version__ == safetensors.__version__
+    for name in ("save", "save_file", "load", "load_file"):
+        assert callable(getattr(dropin_numpy, name))
+
+
+def test_errors_are_caught_as_either():
+    assert issubclass(dropin.SafetensorError, Exception)
+    assert issubclass(dropin.SafetensorError, ballast.BallastError)
+    error = pickle.loads(pickle.dumps(dropin.SafetensorError("header too small")))
+    assert type(error) is dropin.SafetensorError and str(error) == "header too small"
+
+
+# Writing
+
+
+def test_bytes_are_those_of_the_format():
+    array = np.zeros((2, 2), np.int32)
+    header = b'@\0\0\0\0\0\0\0{"test":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}}    '
+    assert dropin_numpy.save({"test": array}) == header + bytes(16)
+    array[1, 1] = 1
+    assert dropin_numpy.save({"test": array}) == header + bytes(12) + b"\1\0\0\0"
+    assert dropin_numpy.save({}) == b"\x08\0\0\0\0\0\0\0{}      "
+
+
+def test_bytes_do_not_depend_on_the_order_of_the_arrays():
+    a, b = np.zeros(3, "f4"), np.ones(2, "i8")
+    metadata = {str(i): "x" for i in range(20)}
+    assert dropin_numpy.save({"a": a, "b": b}, metadata) == dropin_numpy.save({"b": b, "a": a}, dict(reversed(metadata.items())))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(np.arange(6).reshape(2, 3).T, id="transposed"),
+        pytest.param(np.asfortranarray(np.arange(24, dtype="f4").reshape(2, 3, 4)), id="Fortran order"),
+        pytest.param(np.arange(20, dtype="i2")[::3], id="strided"),
+        pytest.param(np.arange(20, dtype="u1")[::-1], id="reversed"),
+        pytest.param(np.broadcast_to(np.float16(3), (2, 3)), id="broadcast"),
+        pytest.param(np.arange(6, dtype=">i4").reshape(2, 3), id="big endian"),
+        pytest.param(np.arange(6, dtype=">f8").reshape(2, 3).T, id="big endian, transposed"),
+        pytest.param(np.arange(6).astype(BF16).reshape(2, 3).T, id="BF16, transposed"),
+        pytest.param(np.array(2.5), id="no dimensions"),
+        pytest.param(np.array(2.5, BF16), id="BF16 without dimensions"),
+        pytest.param(np.zeros((3, 0, 2), "f4").T, id="empty"),
+        pytest.param(np.float32(7), id="a scalar of NumPy"),
+        pytest.param(np.frombuffer(bytes(range(8)), "u2"), id="read-only"),
+    ],
+)
+def test_arrays_of_any_layout_are_saved_right(tmp_path, array):
+    path = tmp_path / "x.safetensors"
+    dropin_numpy.save_file({"x": array}, path)
+    expected = np.asarray(array, np.asarray(array).dtype.newbyteorder("<"), order="C")
+    loaded = safetensors.numpy.load_file(path)["x"]
+    assert loaded.shape == expected.shape and loaded.tobytes() == expected.tobytes()
+    assert same(dropin_numpy.load(dropin_numpy.save({"x": array}))["x"], loaded)
+
+
+# Names that are no UTF-8 are not for all systems.
+ODD_NAMES = ["\udcff", "\udcff.safetensors"] if sys.platform == "linux" else []
+
+
+def test_a_file_may_have_any_name(tmp_path):
+    for name in ["x", "x.bin", "x.mlx", "x.index.json", "重み.pt", "a: cannot write.safetensors", *ODD_NAMES]:
+        dropin_numpy.save_file({"x": np.arange(3)}, tmp_path / name, {"a": "b"})
+        for backend in BACKENDS:
+            with dropin.safe_open(tmp_path / name, "np", backend=backend) as file:
+                assert file.metadata() == {"a": "b"}
+                assert file.get_slice("x")[1:].tolist() == [1, 2]
+            assert dropin_numpy.load_file(str(tmp_path / name), backend=backend)["x"].tolist() == [0, 1, 2]
+        assert [entry.name for entry in tmp_path.iterdir()] == [name]
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x.bin"])
+def test_files_have_the_modes_that_the_umask_asks_for_and_links_stay(tmp_path, name):
+    before = os.umask(0o027)
+    try:
+        (tmp_path / "link").symlink_to(name)
+        dropin_numpy.save_file({}, tmp_path / "link")
+        dropin_numpy.save_file({}, tmp_path / name)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o640
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_file_that_is_open_can_be_replaced(table):
+    with dropin.safe_open(table, "np") as file:
+        part = file.get_slice("t")
+        dropin_numpy.save_file({"t": np.zeros(1)}, table)
+        assert part[3].tolist() == [6, 7]
+        assert file.get_tensor("t").shape == (10, 2)
+
+
+def test_what_no_file_can_hold_is_refused(tmp_path):
+    for array in (np.zeros(2, "c16"), np.zeros(2, "O"), np.zeros(2, "S3"), np.zeros(2, ml_dtypes.int4)):
+        with pytest.raises(safetensors.SafetensorError) as expected:
+            safetensors.numpy.save({"x": array})
+        with pytest.raises(dropin.SafetensorError, match=re.escape(f"{expected.value} (tensor 'x')")):
+            dropin_numpy.save({"x": array})
+    with pytest.raises(dropin.SafetensorError, match="^Error while serializing: .*'__metadata__'"):
+        dropin_numpy.save({"__metadata__": np.zeros(2)})
+    with pytest.raises(dropin.SafetensorError, match="Is a directory"):
+        dropin_numpy.save_file({}, tmp_path)
+    for name in ("x", "x.safetensors"):
+        path = tmp_path / "nowhere" / name
+        with pytest.raises(dropin.SafetensorError, match=rf"^Error while serializing: I/O error \({path}: .*No such file"):
+            dropin_numpy.save_file({}, path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[3], [[]], [{1: np.zeros(2)}], [{"x": [1, 2]}], [{}, 3], [{}, {"a": 3}], [{}, {3: "a"}]],
+    ids=repr,
+)
+def test_arguments_of_the_wrong_type_are_type_errors(tmp_path, arguments):
+    with pytest.raises(TypeError):
+        dropin_numpy.save(*arguments)
+    with pytest.raises(TypeError):
+        dropin_numpy.save_file(arguments[0], tmp_path / "x", *arguments[1:])
+
+
+@pytest.mark.parametrize("filename", [3, None, b"x.safetensors"], ids=repr)
+def test_filenames_are_paths(filename):
+    with pytest.raises(TypeError, match="argument 'filename'"):
+        dropin_numpy.save_file({}, filename)
+    with pytest.raises(TypeError, match="argument 'filename'"):
+        dropin.safe_open(filename, "np")
+
+
+# TensorSpec
+
+
+def spec(module, dtype="float32", shape=(2,), array=np.arange(2, dtype="f4"), **changes):
+    fields = {"dtype": dtype, "shape": shape, "data_ptr": array.ctypes.data, "data_len": array.nbytes}
+    return module.TensorSpec(**(fields | changes))
+
+
+def test_specs_are_written_as_by_the_reference(tmp_path):
+    arrays = {name: random_array(np.dtype("u1"), (16,), seed) for seed, name in enumerate("abcd")}
+    kinds = {"a": ("float8_e8m0fnu", [16]), "b": ("float4_e2m1fn_x2", [2, 8]), "c": ("complex64", [2]), "d": ("bool", (4, 4))}
+    both = [{name: spec(module, *kinds[name], arrays[name]) for name in arrays} for module in (safetensors, dropin)]
+    assert dropin.serialize(both[1], {"k": "v"}) == safetensors.serialize(both[0], {"k": "v"})
+    dropin.serialize_file(both[1], tmp_path / "x.safetensors", metadata={"k": "v"})
+    assert (tmp_path / "x.safetensors").read_bytes() == safetensors.serialize(both[0], {"k": "v"})
+    for expected, made in zip(both[0].values(), both[1].values()):
+        assert repr(made) == repr(expected)
+
+
+def test_specs_that_are_wrong_are_refused(tmp_path):
+    with pytest.raises(dropin.SafetensorError, match='^Unknown dtype "F32". Supported dtypes: bool, int8, .*, complex64$'):
+        spec(dropin, "F32")
+    with pytest.raises(TypeError):
+        dropin.TensorSpec("float32", [2], 1, 8)
+    with pytest.raises(OverflowError, match="can't convert negative int to unsigned"):
+        spec(dropin, shape=[-2])
+    wrong_size = "^Error while serializing: invalid shape, data type, or offset for tensor"
+    for size in (7, 9):
+        with pytest.raises(dropin.SafetensorError, match=wrong_size):
+            dropin.serialize({"x": spec(dropin, data_len=size)})
+        with pytest.raises(dropin.SafetensorError, match=wrong_size):
+            dropin.serialize_file({"x": spec(dropin, data_len=size)}, tmp_path / "x.safetensors")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(dropin.SafetensorError, match="tensor 'x': 8 bytes at no address"):
+        dropin.serialize({"x": spec(dropin, data_ptr=0)})
+    with pytest.raises(TypeError, match="not of TensorSpec"):
+        dropin.serialize({"x": {"dtype": "float32", "shape": [1]}})
+
+
+# Reading
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_open_file_gives_what_the_reference_gives(table, backend):
+    with dropin.safe_open(table, "np", backend=backend) as file, safetensors.safe_open(table, "np", backend=backend) as reference:
+        assert file.keys() == reference.keys() == ["empty", "scalar", "t"]
+        assert file.offset_keys() == reference.offset_keys() == ["scalar", "t", "empty"]
+        assert file.metadata() == reference.metadata() == {"made": "here"}
+        assert list(file.get_tensors()) == list(reference.get_tensors())
+        for name in file.keys():
+            part, expected = file.get_slice(name), reference.get_slice(name)
+            assert (part.get_shape(), part.get_dtype()) == (expected.get_shape(), expected.get_dtype())
+            for array in (file.get_tensor(name), file.get_tensors()[name], part[...], part[()]):
+                assert same(array, reference.get_tensor(name))
+                assert array.flags.writeable and array.flags.c_contiguous
+
+
+def test_arrays_are_their_own(table):
+    with dropin.safe_open(table, "np") as file:
+        for take in (lambda: file.get_tensor("t"), lambda: file.get_slice("t")[:], lambda: file.get_tensors()["t"]):
+            take()[:] = -1
+            assert take()[0].tolist() == [0, 1]
+    content = table.read_bytes()
+    dropin_numpy.load(content)["t"][:] = -1
+    assert content == table.read_bytes()
+
+
+def test_a_file_without_metadata_says_none(tmp_path):
+    for content in (file_of("{}"), file_of('{"__metadata__":null}')):
+        (tmp_path / "x.safetensors").write_bytes(content)
+        assert dropin.safe_open(tmp_path / "x.safetensors", "np").metadata() is None
+
+
+def test_deserialize_gives_bytes_to_write_to(table):
+    content = table.read_bytes()
+    assert by_name(dropin.deserialize(content)) == by_name(safetensors.deserialize(content))
+    assert type(dropin.deserialize(content)[0][1]["data"]) is bytearray
+    assert dropin.deserialize(memoryview(content)) == dropin.deserialize(bytearray(content)) == dropin.deserialize(content)
+    for wrong in ("text", 3, None):
+        with pytest.raises(TypeError, match="argument 'bytes'"):
+            dropin.deserialize(wrong)
+
+
+def test_a_closed_file_says_so(table):
+    with dropin.safe_open(table, "np") as file:
+        part = file.get_slice("t")
+    uses = [file.keys, file.offset_keys, file.metadata, file.get_tensors]
+    uses += [lambda: file.get_tensor("t"), lambda: file.get_slice("t")]
+    for use in uses:
+        with pytest.raises(dropin.SafetensorError, match="^File is closed"):
+            use()
+    assert part[1].tolist() == [2, 3] and part.get_shape() == [10, 2]  # as with the reference
+    file.__exit__(None, None, None)
+
+
+def test_names_that_are_missing_are_named(table):
+    with dropin.safe_open(table, "np") as file:
+        for use in (file.get_tensor, file.get_slice):
+            with pytest.raises(dropin.SafetensorError, match="^File does not contain tensor nope") as error:
+                use("nope")
+            assert str(error.value) == "File does not contain tensor nope"
+            if sys.version_info >= (3, 11):
+                assert error.value.__notes__ == [f"it is {table}, with 3 tensors"]
+            with pytest.raises(TypeError, match="argument 'name'"):
+                use(3)
+
+
+def test_names_that_no_file_can_hold_are_refused_as_by_the_reference(table):
+    for module in (safetensors, dropin):
+        with pytest.raises(UnicodeEncodeError):
+            module.numpy.save({"\udcff": np.zeros(1)})
+        with pytest.raises(UnicodeEncodeError):
+            module.numpy.save({}, {"a": "\udcff"})
+        with module.safe_open(table, "np") as file, pytest.raises(UnicodeEncodeError):
+            file.get_tensor("\udcff")
+
+
+def test_arrays_are_aligned_wherever_they_lie(tmp_path):
+    entries = '"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"y":{"dtype":"F64","shape":[2],"data_offsets":[3,19]}'
+    content = file_of(f"{{{entries}}}", b"abc" + np.array([1.0, 2.0]).tobytes())
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with dropin.safe_open(path, "np") as file:
+        for array in (file.get_tensor("y"), file.get_tensors()["y"], file.get_slice("y")[:], dropin_numpy.load(content)["y"]):
+            assert array.flags.aligned and array.flags.writeable and array.tolist() == [1, 2]
+
+
+def test_threads_share_an_open_file(table):
+    with dropin.safe_open(table, "np") as file, ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: (file.get_tensor("t").sum(), file.get_slice("t")[i % 10, 1]), range(200)))
+    assert made == [(190, i % 10 * 2 + 1) for i in range(200)]
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    missing = str(tmp_path / "missing.safetensors")
+    for use in (lambda: dropin.safe_open(missing, "np"), lambda: dropin_numpy.load_file(missing)):
+        with pytest.raises(FileNotFoundError) as error:
+            use()
+        assert str(error.value) == f"No such file or directory: {missing}"
+    with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+        dropin.safe_open(tmp_path, "np")
+    if os.getuid() != 0:
+        Path(missing).write_bytes(file_of("{}"))
+        Path(missing).chmod(0)
+        with pytest.raises(PermissionError, match="missing.safetensors"):
+            dropin.safe_open(missing, "np")
+
+
+def test_settings_that_are_wrong_are_refused_as_by_the_reference(table):
+    for arguments, options in [
+        (("x",), {}), (("NumPy",), {}), (("np", "gpu"), {}), (("np", "cuda"), {}), (("np", "cuda:1"), {}), (("np", "mps"), {}),
+        (("np", 0), {}), (("np", 1.5), {}), (("mlx", "cuda"), {}), (("np",), {"backend": "x"}), (("np", "cpu:0"), {}),
+    ]:  # fmt: skip
+        with pytest.raises(safetensors.SafetensorError) as expected:
+            safetensors.safe_open(table, *arguments, **options)
+        with pytest.raises(dropin.SafetensorError, match=f"^{re.escape(str(expected.value))}"):
+            dropin.safe_open(table, *arguments, **options)
+    with pytest.raises(TypeError):
+        dropin.safe_open(table, None)
+    with pytest.raises(TypeError):
+        dropin.safe_open(table, "np", "cpu", "mmap")
+    assert dropin.safe_open(table, "numpy", None).keys()
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+def test_a_handle_is_read_from_the_start(table, mode):
+    with open(table, mode) as handle, dropin._safe_open_handle(handle, framework="np", device="cpu") as file:
+        handle.seek(20)
+        assert file.get_tensor("t").tolist() == np.arange(20).reshape(10, 2).tolist()
+        assert file.get_slice("t")[2, 1] == 5
+    table.write_bytes(b"")
+    with open(table, mode) as handle, pytest.raises(dropin.SafetensorError, match=f"header too small.*{re.escape(str(table))}"):
+        dropin._safe_open_handle(handle, "np")
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts the bytes that were read in /proc/self/io")
+def test_slices_read_only_what_they_need(tmp_path):
+    path = tmp_path / "wide.safetensors"
+    dropin_numpy.save_file({"x": np.arange(1 << 21, dtype="i4").reshape(2048, 1024)}, path)
+
+    def bytes_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    with dropin.safe_open(path, "np", backend="pread") as file:
+        part, before = file.get_slice("x"), bytes_read()
+        assert part[1000:1003, 5].tolist() == [row * 1024 + 5 for row in range(1000, 1003)]
+        assert bytes_read() - before < 64 << 10
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [*PLAIN, BF16, *F8, F4], ids=str)
+def test_all_dtypes_on_all_paths(tmp_path, dtype, backend):
+    array = random_array(dtype, (4, 6))
+    path = tmp_path / "x.safetensors"
+    dropin_numpy.save_file({"x": array}, path)
+    assert path.read_bytes() == dropin_numpy.save({"x": array})
+    with dropin.safe_open(path, "np", backend=backend) as file:
+        for loaded in (file.get_tensor("x"), file.get_tensors()["x"], dropin_numpy.load(path.read_bytes())["x"]):
+            assert same(loaded, array) and loaded.flags.writeable
+        for index in (np.s_[1:3], np.s_[1:4:2, 2:4], np.s_[:, 1:4], np.s_[..., 3], np.s_[::3, ::2], np.s_[-1, -2]):
+            assert same(file.get_slice("x")[index], np.asarray(array[index])), index
+    if dtype != F4:
+        assert path.read_bytes() == safetensors.numpy.save({"x": array})
+
+
+def test_f4_is_packed_low_nibble_first():
+    content = one_tensor("F4", [2, 2], 0, 2, b"\x21\x43")
+    assert dropin_numpy.load(content)["x"].astype("f4").tolist() == [[0.5, 1], [1.5, 2]]
+    assert dropin_numpy.load(dropin_numpy.save(dropin_numpy.load(content)))["x"].view("u1").tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(dropin.SafetensorError, match="does not end up at a byte boundary"):
+        dropin_numpy.save({"x": np.zeros(3, F4)})
+
+
+def test_f6_has_bytes_and_no_values(tmp_path):
+    content = one_tensor("F6_E2M3", [8], 0, 6, bytes(6))
+    (tmp_path / "x.safetensors").write_bytes(content)
+    assert dropin.deserialize(content) == [("x", {"dtype": "F6_E2M3", "shape": [8], "data": bytearray(6)})]
+    with dropin.safe_open(tmp_path / "x.safetensors", "np") as file:
+        for use in (file.get_tensors, lambda: file.get_tensor("x")):
+            with pytest.raises(dropin.SafetensorError, match="^Dtype not understood: F6_E2M3"):
+                use()
+        with pytest.raises(dropin.SafetensorError, match=r"^Error during slicing \[1:2\] with shape \[8\]: .* byte boundary"):
+            file.get_slice("x")[1:2]
+
+
+# Slices
+
+REFUSED = [
+    np.s_[19], np.s_[10], np.s_[:19], np.s_[:11], np.s_[10:], np.s_[11:], np.s_[10:10], np.s_[20:3], np.s_[12:19], np.s_[:19:2],
+    np.s_[0:19:1], np.s_[19::2], np.s_[: 2**63], np.s_[-11], np.s_[-11, 5], np.s_[:, 2], np.s_[:, :3], np.s_[0:19, 0:5],
+    np.s_[:19, 1], np.s_[2:19, -1], np.s_[-1, 5], np.s_[..., 2], np.s_[1:2, ..., 5], np.s_[::2, 2], np.s_[:, 3:1], np.s_[1, 1, 1],
+    np.s_[:, :, :], np.s_[::-1], np.s_[::0], np.s_[::-1, 5], np.s_[..., ...], np.s_[None], np.s_[:, None], "a", np.s_[:, "a"],
+    1.5, [1, 2], np.s_[[0, 1], :], np.s_[:, []], np.array([1, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("index", REFUSED, ids=str)
+def test_slices_are_refused_in_the_same_words(table, index, backend):
+    with dropin.safe_open(table, "np", backend=backend) as file, safetensors.safe_open(table, "np", backend=backend) as reference:
+        with pytest.raises(safetensors.SafetensorError) as expected:
+            reference.get_slice("t")[index]
+        with pytest.raises(dropin.SafetensorError) as error:
+            file.get_slice("t")[index]
+        assert str(error.value) == str(expected.value)
+        if sys.version_info >= (3, 11):
+            assert error.value.__notes__ == [f"tensor 't' of {table}"]
+
+
+@pytest.mark.parametrize("index", [np.s_["a":], np.s_[1:2.5], np.s_[::"a"]], ids=str)
+def test_bounds_that_are_no_numbers_are_type_errors(table, index):
+    with dropin.safe_open(table, "np") as file, pytest.raises(TypeError):
+        file.get_slice("t")[index]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        *(("t", index) for index in (np.s_[-3:], np.s_[:-3], np.s_[-20:], np.s_[: -(2**63)])),
+        *(("t", index) for index in (np.s_[5:2], np.s_[8:3:2], np.s_[1 : -1 : 2**70])),
+        *(("empty", index) for index in (np.s_[:, :], np.s_[:, 0:0], np.s_[:, 0:], np.s_[..., 1], np.s_[:, -1:])),
+    ],
+    ids=str,
+)
+def test_slices_that_the_reference_gets_wrong_are_those_of_numpy(table, name, index, backend):
+    with dropin.safe_open(table, "np", backend=backend) as file:
+        assert same(file.get_slice(name)[index], np.asarray(safetensors.numpy.load_file(table)[name][index]))
+
+
+def test_indices_that_are_no_slices_of_numpy(table):
+    with dropin.safe_open(table, "np") as file:
+        assert file.get_slice("t")[[]].shape == (0, 2)
+        assert file.get_slice("t")[True].tolist() == [2, 3]
+        assert file.get_slice("t")[np.int64(2), np.uint8(1)].shape == ()
+        with pytest.raises(dropin.SafetensorError, match="more slicing indexes than dimensions in tensor"):
+            file.get_slice("scalar")[:]
+        assert file.get_slice("scalar")[()] == 3.5
+
+
+# Files that are not as they should be
+
+CORRUPT = {
+    "nothing": b"",
+    "seven bytes": b"1234567",
+    "a length of 2^64 - something": bytes.fromhex("3c00000000ffffff") + b"{}",
+    "a length past the limit": (10**8 + 1).to_bytes(8, "little") + b"{}",
+    "a length past the end": (10**8).to_bytes(8, "little") + b"{}",
+    "a length alone": (60).to_bytes(8, "little"),
+    "no UTF-8": file_of(b"\xff"),
+    "half an object": file_of("{"),
+    "an empty header": file_of(""),
+    "a list": file_of("[]"),
+    "metadata that are no texts": file_of('{"__metadata__":{"a":1}}'),
+    "an unknown dtype": one_tensor("F99", [1], 0, 1, b"a"),
+    "a missing field": file_of('{"x":{"dtype":"U8","shape":[1]}}', b"a"),
+    "a negative dimension": one_tensor("U8", [-1], 0, 1, b"a"),
+    "half a dimension": one_tensor("U8", [1.5], 0, 1, b"a"),
+    "a hole": one_tensor("U8", [1], 1, 2, b"aa"),
+    "an end before the beginning": one_tensor("U8", [1], 1, 0, b"a"),
+    "an overflow": one_tensor("U8", [2, 2**64 - 2], 0, 1, b"a"),
+    "an overflow by the dtype": one_tensor("I32", [2, 2**63 - 1], 0, 1, b"a"),
+    "half a byte": one_tensor("F4", [1, 3], 0, 1, b"a"),
+    "a shape that is too large": one_tensor("I32", [2, 2], 0, 4, b"aaaa"),
+    "bytes that are too many": one_tensor("U8", [1], 0, 1, b"a" * 35),
+    "bytes that are too few": one_tensor("U8", [4], 0, 4, b"aa"),
+}
+
+
+def words_of(text: str) -> str:
+    """What the reference says of a file, without what its JSON reader says besides."""
+    return re.match(r"Error while deserializing(?: header)?: (?:invalid (?:JSON|UTF-8) in header|.*)", text, re.DOTALL)[0]
+
+
+@pytest.mark.parametrize("content", CORRUPT.values(), ids=CORRUPT)
+def test_corrupt_files_are_refused_in_the_same_words(tmp_path, content):
+    path = tmp_path / "c: tensors cover 'x'.safetensors"  # which is no part of the message
+    path.write_bytes(content)
+    attempts = [lambda module: module.deserialize(content), lambda module: module.numpy.load(content)]
+    attempts += [lambda module, backend=backend: module.safe_open(path, "np", backend=backend) for backend in BACKENDS]
+    for attempt in attempts:
+        with pytest.raises(safetensors.SafetensorError) as expected:
+            attempt(safetensors)
+        with pytest.raises(dropin.SafetensorError) as error:
+            attempt(dropin)
+        words = words_of(str(expected.value))
+        assert str(error.value).startswith(words)
+        name = path if "header:" in words else "<memory>"
+        assert f" ({name}: " in str(error.value)
+
+
+def test_mutants_have_the_verdicts_and_words_of_the_reference():
+    counts = Counter()
+    for index in range(MUTANTS):
+        content = mutant(7, index).content
+        try:
+            expected = safetensors.deserialize(content)
+        except safetensors.SafetensorError as error:
+            words = words_of(str(error))
+            try:
+                dropin.deserialize(content)
+            except dropin.SafetensorError as ours:
+                # Names are shown escaped, and of two faults either may be found first.
+                is_same = str(ours).startswith(words.split("`")[0])
+                counts["same words" if is_same else f"{words} / {ours}"[:200]] += 1
+            else:
+                pytest.fail(f"mutant(7, {index}) is accepted: {error}")
+        else:
+            made = dropin.deserialize(content)
+            assert by_name(made) == by_name(expected), index
+            counts["accepted"] += 1
+    assert counts["accepted"] > 0.3 * MUTANTS
+    assert counts.total() - counts["accepted"] - counts["same words"] <= MUTANTS // 10_000, counts
+
+
+def test_a_name_that_is_there_twice_is_read_as_the_reference_reads_it():
+    entry = '"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
+    content = file_of(f"{{{entry},{entry}}}", b"a")
+    assert dropin.deserialize(content) == safetensors.deserialize(content)
+
+
+def test_a_file_that_is_cut_short_while_it_is_open_is_an_error(tmp_path):
+    path = tmp_path / "x.safetensors"
+    dropin_numpy.save_file({"x": np.zeros(1 << 20, "u1")}, path)
+    with dropin.safe_open(path, "np") as file:
+        os.truncate(path, mmap.PAGESIZE)
+        for use in (lambda: file.get_tensor("x"), file.get_tensors, lambda: file.get_slice("x")[-10:]):
+            with pytest.raises((OSError, dropin.SafetensorError), match="x.safetensors"):
+                use()
+
+
+# Random files
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda name: name != "__metadata__")
+SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+ARRAYS = st.builds(random_array, st.sampled_from([*PLAIN, BF16]), SHAPES, st.integers(0, 9))
+METADATA = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=1)
+
+
+@quick
+@given(arrays=st.dictionaries(NAMES, ARRAYS, max_size=5), metadata=METADATA)
+def test_random_files_are_the_same_and_read_the_same(tmp_path, arrays, metadata):
+    ours, theirs = tmp_path / "ours.safetensors", tmp_path / "theirs.safetensors"
+    dropin_numpy.save_file(arrays, ours, metadata)
+    safetensors.numpy.save_file(arrays, theirs, metadata)
+    assert ours.read_bytes() == theirs.read_bytes() == dropin_numpy.save(arrays, metadata)
+    for loaded in (dropin_numpy.load_file(theirs), dropin_numpy.load(theirs.read_bytes()), safetensors.numpy.load_file(ours)):
+        assert loaded.keys() == arrays.keys()
+        assert all(same(loaded[name], arrays[name]) for name in arrays)
+    with dropin.safe_open(ours, "np") as file, safetensors.safe_open(ours, "np") as reference:
+        assert (file.keys(), file.metadata()) == (reference.keys(), reference.metadata())
+        filled = [name for name in reference.offset_keys() if arrays[name].size]  # those without bytes are in no order there
+        assert [name for name in file.offset_keys() if arrays[name].size] == filled
+
+
+@quick
+@given(arrays=st.dictionaries(NAMES, ARRAYS, max_size=3), metadata=st.dictionaries(NAMES, NAMES, max_size=5))
+def test_metadata_of_many_entries_are_read_the_same(tmp_path, arrays, metadata):
+    path = tmp_path / "x.safetensors"
+    dropin_numpy.save_file(arrays, path, metadata)
+    for module in (dropin, safetensors):
+        with module.safe_open(path, "np") as file:
+            assert (file.metadata() or {}) == metadata
+
+
+def index_of(size: int) -> st.SearchStrategy:
+    bound = st.none() | st.integers(-size - 2, size + 2)
+    step = st.none() | st.integers(-1, size + 2)
+    return st.builds(slice, bound, bound, step) | st.integers(-size - 2, size + 2) | st.just(...)
+
+
+@st.composite
+def arrays_and_indices(draw) -> tuple[np.ndarray, tuple]:
+    array = draw(ARRAYS)
+    sizes = [*array.shape, 1][: draw(st.integers(0, array.ndim + 1))]
+    return array, tuple(draw(index_of(size)) for size in sizes)
+
+
+def is_a_known_defect(array: np.ndarray, index: tuple) -> bool:
+    """Bounds below 0, a start behind the stop, and dimensions without length, which the reference gets wrong."""
+    ranges = [part for part in index if isinstance(part, slice)]
+    below = any(bound is not None and bound < 0 for part in ranges for bound in (part.start, part.stop))
+    crossed = any(None not in (part.start, part.stop) and part.start > part.stop for part in ranges)
+    return below or crossed or 0 in array.shape
+
+
+def is_refused(shape: tuple[int, ...], index: tuple) -> bool:
+    if index.count(...) > 1 or len(index) - index.count(...) > len(shape):
+        return True
+    before, after = (index[: index.index(...)], index[index.index(...) + 1 :]) if ... in index else (index, ())
+    for part, size in [*zip(before, shape), *zip(reversed(after), reversed(shape))]:
+        if isinstance(part, int):
+            if not -size <= part < size:
+                return True
+        elif part.step is not None and part.step < 1:
+            return True
+        elif (part.start or 0) >= max(size, 1) or (part.stop or 0) > size:
+            return True
+    return False
+
+
+@quick
+@given(case=arrays_and_indices(), backend=st.sampled_from(BACKENDS))
+def test_random_slices_are_those_of_the_reference(tmp_path, case, backend):
+    array, index = case
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"x": array}, path)
+    with dropin.safe_open(path, "np", backend=backend) as file, safetensors.safe_open(path, "np", backend=backend) as reference:
+        try:
+            made = file.get_slice("x")[index]
+        except dropin.SafetensorError as error:
+            made = str(error)
+        else:
+            assert same(made, np.asarray(array[index]))
+            assert made.flags.writeable
+        assert isinstance(made, str) == is_refused(array.shape, index)
+        if is_a_known_defect(array, index):
+            return
+        try:
+            expected = reference.get_slice("x")[index]
+        except safetensors.SafetensorError as error:
+            assert made == str(error)
+        else:
+            assert same(made, expected)
