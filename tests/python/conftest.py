@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import os
 import subprocess
@@ -8,11 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-if importlib.util.find_spec("ballast") is None:
-    sys.path.insert(0, str(Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")).resolve() / "python"))
-
-if importlib.util.find_spec("ballast") is None:
-    sys.path.insert(0, str(Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")) / "python"))
+# The package of the build that is tested, also for programs that tests run.
+PACKAGE = Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")).resolve() / "python"
+sys.path.insert(0, str(PACKAGE))
+os.environ["PYTHONPATH"] = str(PACKAGE)
 
 
 @pytest.fixture(scope="session")

@@ -69,8 +69,9 @@ nb::object info(const OpenModel& self, std::string_view name) {
 }
 
 Bytes view(const OpenModel& self, std::string_view name) {
-  const auto& model = self.shared();
-  return {.owner = model, .bytes = take(model->view(name)).bytes};
+  auto model = self.shared();
+  const auto bytes = take(model->view(name)).bytes;
+  return {.owner = std::move(model), .bytes = bytes};
 }
 
 Bytes read(const OpenModel& self, std::string_view name) {
@@ -130,7 +131,7 @@ nb::object modality(const OpenModel& self) {
 
 }  // namespace
 
-const std::shared_ptr<const Model>& OpenModel::shared() const {
+const std::shared_ptr<const Model>& OpenModel::held() const {
   if (is_closed()) throw nb::value_error("the model is closed");
   return model_;
 }

@@ -13,12 +13,14 @@ class OpenModel {
  public:
   explicit OpenModel(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
 
-  const Model& get() const { return *shared(); }
-  const std::shared_ptr<const Model>& shared() const;  // raises ValueError once it is closed
+  const Model& get() const { return *held(); }                    // raises ValueError once it is closed
+  std::shared_ptr<const Model> shared() const { return held(); }  // for work during which it may be closed
   void close() { model_.reset(); }
   bool is_closed() const { return model_ == nullptr; }
 
  private:
+  const std::shared_ptr<const Model>& held() const;
+
   std::shared_ptr<const Model> model_;
 };
 

@@ -43,7 +43,7 @@ struct nanobind::detail::type_caster<ballast::python::FsPath> {
 
   bool from_python(handle source, std::uint8_t, cleanup_list*) noexcept {
     PyObject* bytes = nullptr;
-    if (PyUnicode_FSConverter(source.ptr(), &bytes) == 0) {
+    if (PyUnicode_FSConverter(source.ptr(), static_cast<void*>(&bytes)) == 0) {
       PyErr_Clear();
       return false;
     }

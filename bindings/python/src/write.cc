@@ -44,7 +44,7 @@ nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& 
   for (const TensorView& view : tensors.views()) take(check_bytes(view));
   PyObject* const made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(layout.file_size));
   if (made == nullptr) throw nb::python_error();
-  nb::bytes file = nb::steal<nb::bytes>(made);
+  auto file = nb::steal<nb::bytes>(made);
   char* const out = PyBytes_AS_STRING(made);
   released([&] {
     std::ranges::copy(layout.header, out);

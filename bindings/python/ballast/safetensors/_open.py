@@ -257,6 +257,7 @@ def load(data: Any, framework: str) -> dict[str, Any]:
 def deserialize(bytes: Any) -> list[tuple[str, dict[str, Any]]]:
     """The tensors of a file that is in memory, as their dtypes, shapes and bytes.
 
+    >>> from ballast.safetensors import deserialize, serialize
     >>> deserialize(serialize({}))
     []
     """
