@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union
 
 import numpy as np
@@ -128,6 +129,9 @@ def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
         values = value.numpy()
         return name, value.dtype, value.shape, _bytes_of(values)
     values = np.asarray(value)
+    plain = _plain_name(values.dtype)
+    if plain is not None and values.flags.c_contiguous:
+        return name, plain, values.shape, values
     if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and np.little_endian is False):
         values = values.astype(values.dtype.newbyteorder("<"))
     try:
@@ -135,6 +139,17 @@ def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
     except TypeError:
         raise TypeError(f"tensor {name!r}: SafeTensors has no dtype for {values.dtype}") from None
     return name, dtype, values.shape, _bytes_of(values)
+
+
+@lru_cache(maxsize=None)
+def _plain_name(dtype: np.dtype[Any]) -> str | None:
+    """What files call a dtype, if its arrays have a buffer that can be written as it is: ml_dtypes' do not."""
+    if dtype.kind not in "biufc" or not dtype.isnative or not np.little_endian:
+        return None
+    try:
+        return dtypes.name_of(dtype)
+    except TypeError:
+        return None
 
 
 def _bytes_of(values: np.ndarray[Any, Any]) -> Any:

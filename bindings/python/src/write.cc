@@ -34,6 +34,7 @@ namespace nb = nanobind;
 void save(const FsPath& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
           std::uint64_t max_shard_bytes) {
   const Tensors tensors(items);
+  for (const TensorView& view : tensors.views()) take(check_bytes(view));
   const SinkOptions options{.max_shard_bytes = max_shard_bytes, .metadata = metadata_of(metadata), .sync = sync};
   take(released([&] { return save_tensors(path.value, tensors.views(), options); }));
 }
