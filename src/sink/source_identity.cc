@@ -14,7 +14,8 @@ Result<std::string> describe_files(const Model& model) {
   std::string text;
   for (const ModelFile& file : model.files()) {
     struct stat status{};
-    if (::stat(file.path.c_str(), &status) != 0) return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));
+    if (::stat(file.path.c_str(), &status) != 0)
+      return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));
     text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
   }
   return text;
