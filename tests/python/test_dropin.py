@@ -679,3 +679,47 @@ def test_random_slices_are_those_of_the_reference(tmp_path, case, backend):
             assert made == str(error)
         else:
             assert same(made, expected)
+
+
+# Where the core has another meaning for a name, or Python has opened the file, it is still read as safe_open() says.
+@pytest.mark.parametrize("name", ["x.mlx", "x.index.json", "x\udcff.safetensors", "x.bin", "x.safetensors"])
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_a_file_that_is_cut_short_while_it_is_open(tmp_path, name, backend):
+    path = str(tmp_path / name)
+    dropin_numpy.save_file({"a": np.arange(4096), "b": np.ones(4096)}, path)
+    with open(path, "rb") as opened:
+        readers = [dropin.safe_open(path, "np", backend=backend), dropin._safe_open_handle(opened, "np", backend=backend)]
+        for reader in readers:
+            assert reader.get_tensor("a")[7] == 7
+        os.truncate(path, 1000)
+        for reader in readers:
+            with pytest.raises(OSError, match="cut short"):
+                reader.get_tensor("b")
+
+
+@pytest.mark.parametrize("wrong, error", [
+    ({"data_ptr": 2**70}, OverflowError), ({"data_ptr": 2**64}, OverflowError), ({"data_len": 2**64 + 16}, OverflowError),
+    ({"shape": [2**70]}, OverflowError), ({"shape": [-1]}, OverflowError), ({"shape": [1.5]}, TypeError), ({"dtype": 3}, TypeError),
+])  # fmt: skip
+def test_specs_that_no_tensor_can_have(wrong, error):
+    with pytest.raises(error):
+        dropin.TensorSpec(**({"dtype": "float32", "shape": [4], "data_ptr": 4096, "data_len": 16} | wrong))
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    for name in ("pipe", "pipe.safetensors"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(dropin.SafetensorError):
+            dropin_numpy.save_file({"a": np.zeros(2)}, tmp_path / name)
+        assert stat.S_ISFIFO(os.stat(tmp_path / name).st_mode)
+
+
+def test_one_array_does_not_keep_the_others(tmp_path):
+    dropin_numpy.save_file({"a": np.ones(4), "b": np.ones(8 << 20)}, tmp_path / "x.safetensors")
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    kept = [dropin_numpy.load_file(tmp_path / "x.safetensors")["a"] for _ in range(4)]
+    assert resident() - before < 64 << 20 and all((array == 1).all() for array in kept)

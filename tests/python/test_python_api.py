@@ -1,6 +1,7 @@
 """Models, tensors and files in Python, held against numpy and the safetensors package."""
 
 import copy
+import errno
 import gc
 import json
 import os
@@ -387,6 +388,26 @@ class TestExceptions:
     def test_paths_of_other_types_are_type_errors(self, path):
         with pytest.raises(TypeError):
             ballast.open(path)
+
+    def test_mistakes_in_arguments_have_their_exceptions(self, model, tmp_path):
+        for work, error in (
+            (lambda: ballast.open("a\0b"), ValueError),
+            (lambda: ballast.save({"a": np.zeros(1)}, "a\0b.safetensors"), ValueError),
+            (lambda: ballast.open(model.path, max_header_bytes=-1), ValueError),
+            (lambda: ballast.save({"\ud800": np.zeros(1)}, tmp_path / "a.safetensors"), ValueError),
+            (lambda: ballast.save({"a": np.zeros(1)}, tmp_path / "a.safetensors", metadata={"a": "\ud800"}), ValueError),
+            (lambda: ballast.save({"a": np.zeros(1)}, tmp_path / "a.safetensors", metadata=[1]), TypeError),
+            (lambda: ballast.quantize(model, tmp_path / "out", {"bit_width": 4}), TypeError),
+            (lambda: ballast.from_bytes(None), TypeError),
+        ):
+            with pytest.raises(error):
+                work()
+        assert not any(tmp_path.glob("a*")) and not (tmp_path / "out").exists()
+
+    def test_a_missing_file_has_its_number(self, tmp_path):
+        with pytest.raises(FileNotFoundError) as caught:
+            ballast.open(tmp_path / "none.safetensors")
+        assert caught.value.errno == pickle.loads(pickle.dumps(caught.value)).errno == errno.ENOENT
 
     def test_paths_need_not_be_utf8(self, tmp_path):
         path = os.fsdecode(os.fsencode(tmp_path) + b"/w\xff.safetensors")

@@ -434,3 +434,33 @@ class TestChecking:
         assert json.loads(program("inspect", path, "--json").stdout)["modality"] == "text"
         missing = program("inspect", tmp_path / "none")
         assert missing.returncode == 3 and missing.stderr.startswith("ballast: ")
+
+
+def test_settings_go_before_those_of_a_config(tmp_path):
+    weights = {"a.weight": np.random.default_rng(1).standard_normal((32, 64)).astype(np.float32)}
+
+    def layer(config, **settings):
+        (found,) = ballast.quantize(weights, tmp_path / "out", config, min_accuracy=0, **settings).layers
+        return found.bits, found.group_size
+
+    assert layer(ballast.QuantizeConfig(), deployment_profile="edge", group_size=32) == (2, 32)
+    assert layer(ballast.QuantizeConfig(bit_width=3, group_size=32), deployment_profile="edge") == (3, 32)
+    assert layer(ballast.QuantizeConfig(deployment_profile="edge", group_size=64)) == (2, 64)
+    assert layer(ballast.QuantizeConfig.from_yaml("bit_width: 5\ngroup_size: 32\n"), bit_width=6) == (6, 32)
+
+
+def test_progress_knows_how_much_there_is(tmp_path):
+    totals = []
+    weights = {f"{i}.weight": np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) for i in range(3)}
+    ballast.quantize(weights, tmp_path / "out", group_size=32, progress=lambda done, total, what: totals.append(total))
+    assert totals and min(totals) > 0
+
+
+def test_packed_values_are_numbers_only_when_asked_for():
+    import ml_dtypes
+
+    values = np.array([[1, 2], [3, 4]], np.float32).astype(ml_dtypes.float4_e2m1fn)
+    tensor = ballast.from_bytes(ballast.serialize({"a": values}))["a"]
+    assert tensor.dtype == "F4" and tensor.shape == (2, 2) and tensor.to("f32").tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ballast.UnsupportedError, match="bytes of F4"):
+        np.asarray(tensor, np.float32)

@@ -26,6 +26,9 @@ def tensors_of_arrow(source: Any) -> list[tuple[str, str, tuple[int, ...], Any]]
     import pyarrow as pa
 
     reader = pa.RecordBatchReader.from_stream(source)
+    twice = [name for name in ("layer_name", "weights", "shape") if reader.schema.names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the table has the column {twice[0]!r} twice")
     missing = [name for name in ("layer_name", "weights") if name not in reader.schema.names]
     if missing:
         raise ValueError(f"the table has no column {missing[0]!r}; it needs layer_name and weights, and may have shape")
@@ -53,6 +56,8 @@ def _item(name: Any, weights: Any, shape: Any) -> tuple[str, str, tuple[int, ...
     if not weights.is_valid or weights.values.null_count:
         raise ValueError(f"layer {name!r}: there are nulls among its weights")
     values = weights.values.to_numpy(zero_copy_only=True)
+    if shape is not None and not isinstance(shape, list):
+        raise TypeError(f"layer {name!r}: its shape is {shape!r}, not a list")
     dims = (len(values),) if shape is None else tuple(shape)
     if not all(isinstance(dim, int) for dim in dims):
         raise TypeError(f"layer {name!r}: its shape is {list(dims)}, which are not whole numbers")

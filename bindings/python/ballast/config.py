@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, ClassVar, Literal, TypeVar, Union
 
 from ballast import _core
 
@@ -47,11 +47,19 @@ class QuantizeConfig:
     num_time_groups: int = None  # type: ignore[assignment]
     calibration_samples: int = None  # type: ignore[assignment]
 
+    _given: ClassVar[Fields]
+
     def __post_init__(self) -> None:
         given = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None}
+        if self.deployment_profile == "local":
+            del given["deployment_profile"]
         self._fill([as_fields(given)])
 
     def _fill(self, sources: list[Fields]) -> None:
+        given: Fields = {}
+        for source in sources:
+            given.update(source)
+        object.__setattr__(self, "_given", given)  # what others go before
         for name, value in _core.make_config(sources).items():
             object.__setattr__(self, name, value)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class BallastError(Exception):
     """The base of all. Its text is one line that names the file, the tensor and the two numbers that disagree."""
@@ -28,6 +30,10 @@ class UnsupportedError(BallastError, ValueError):
 
 class MissingError(BallastError, FileNotFoundError):
     """No such file."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.errno = errno.ENOENT
 
 
 class TensorNotFoundError(BallastError, KeyError):

@@ -143,6 +143,8 @@ class Tensor:
             values = self.numpy(copy=bool(copy))
         if dtype is None or np.dtype(dtype) == values.dtype:
             return values
+        if dtypes.is_packed(self.dtype):
+            raise UnsupportedError(f"tensor {self.name!r}: these are bytes of {self.dtype}; to() gives numbers of F4")
         if copy is False:
             raise ValueError(f"tensor {self.name!r}: {self.dtype} cannot become {np.dtype(dtype)} without a copy")
         return values.astype(dtype)
@@ -358,6 +360,8 @@ def open(path: Path, *, mmap: bool = True, reference: bool = False, max_header_b
     >>> model["bias"].numpy().flags.writeable
     False
     """
+    if max_header_bytes < 0:
+        raise ValueError(f"max_header_bytes is {max_header_bytes}, it must not be negative")
     return Model(_core.open(os.fspath(path), mmap, reference, max_header_bytes))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ballast import _core, dtypes
 from ballast.errors import TensorNotFoundError
-from ballast.model import Array, Path, as_array
+from ballast.model import Array, Path, as_array, is_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
         self.others: dict[str, Array] = {name: as_array(*array) for name, array in core.others()}
 
     def __getitem__(self, name: str) -> QuantizedWeight:
-        found = self._core.find(name) if isinstance(name, str) else None
+        found = self._core.find(name) if is_name(name) else None
         if found is None:
             raise TensorNotFoundError(f"no quantized weight {name!r} among {len(self)}")
         for part in ("packed", "scales"):

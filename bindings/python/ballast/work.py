@@ -17,7 +17,8 @@ import numpy as np
 from ballast import _core, dtypes
 from ballast.arrow import ArrowStream, is_arrow, tensors_of_arrow
 from ballast.config import QuantizeConfig, as_fields
-from ballast.model import Model, Path, Tensor, open as open_model
+from ballast.errors import ArgumentError
+from ballast.model import Model, Path, Tensor, is_name, open as open_model
 from ballast.progress import Progress, watched
 
 Tensors = Mapping[str, Any]
@@ -125,6 +126,8 @@ def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
     """A tensor as the core takes it: its name, dtype, shape, and its bytes in C order and little endian."""
     if not isinstance(name, str):
         raise TypeError(f"tensors have names that are texts, not {type(name).__name__}")
+    if not is_name(name):
+        raise ArgumentError(f"tensor {name!r}: its name cannot be written as UTF-8")
     if isinstance(value, Tensor):
         values = value.numpy()
         return name, value.dtype, value.shape, _bytes_of(values)
@@ -134,6 +137,8 @@ def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
         return name, plain, values.shape, values
     if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and np.little_endian is False):
         values = values.astype(values.dtype.newbyteorder("<"))
+    if values.dtype.name == "float4_e2m1fn":
+        return name, "F4", values.shape, _packed(values)
     try:
         dtype = dtypes.name_of(values.dtype)
     except TypeError:
@@ -154,6 +159,13 @@ def _plain_name(dtype: np.dtype[Any]) -> str | None:
 
 def _bytes_of(values: np.ndarray[Any, Any]) -> Any:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def _packed(values: np.ndarray[Any, Any]) -> Any:
+    """Two values of F4 in each byte, the first in the lower half. A last one alone is left out, and its shape refused later."""
+    codes = np.ascontiguousarray(values).reshape(-1).view(np.uint8) & 15
+    even = codes[: codes.size // 2 * 2]
+    return even[0::2] | (even[1::2] << 4)
 
 
 def _items(tensors: Tensors) -> list[tuple[str, str, tuple[int, ...], Any]]:
@@ -187,9 +199,13 @@ def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) ->
 def _texts(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
     if metadata is None:
         return None
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata are a mapping from texts to texts, not {type(metadata).__name__}")
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata are texts, not {key!r}: {value!r}")
+        if not is_name(key) or not is_name(value):
+            raise ArgumentError(f"metadata {key!r}: {value!r} cannot be written as UTF-8")
     return dict(metadata)
 
 
@@ -284,7 +300,9 @@ def quantize(
     >>> [layer.bits for layer in report.layers], report.passed
     ([4], True)
     """
-    sources = [] if config is None else [config._fields()]
+    if config is not None and not isinstance(config, QuantizeConfig):
+        raise TypeError(f"config is a QuantizeConfig, not {type(config).__name__}; settings are given by their names")
+    sources = [] if config is None else [config._given]
     sources.append(as_fields(settings))
     with ExitStack() as stack:
         core = stack.enter_context(_Opened(source))
@@ -352,7 +370,9 @@ def verify(path: Path, *, values: bool = False, sha256: bool = False, threads: i
     True
     """
     with watched(progress, "verifying") as callback:
-        return VerifyReport(**_core.verify(os.fspath(path), values=values, sha256=sha256, threads=threads, progress=callback))
+        made = _core.verify(os.fspath(path), values=values, sha256=sha256, threads=threads, progress=callback)
+    made["sha256"] = {file: digest for file, digest in made["sha256"].items() if digest}
+    return VerifyReport(**made)
 
 
 def inspect(path: Path) -> dict[str, Any]:

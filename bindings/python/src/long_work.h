@@ -51,7 +51,7 @@ class LongWork {
 
   bool report(std::uint64_t done, std::uint64_t total, std::string_view what) {
     if (is_stopped_) return false;
-    if (callback_.is_none()) return true;
+    if (callback_.is_none() || total == 0) return true;  // it is not known yet how much there is to do
     const nanobind::gil_scoped_acquire acquire;
     try {
       const nanobind::object answer = callback_(done, total, nanobind::str(what.data(), what.size()));

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -28,7 +31,7 @@ OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_h
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes};
-  auto model = released([&] { return Model::open(path.value, options); });
+  auto model = released([&] { return Model::open(path.get(), options); });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
 }
 
@@ -94,6 +97,28 @@ nb::tuple slice(const OpenModel& self, std::string_view name, const std::vector<
   return nb::make_tuple(shape, Bytes::of(std::move(part)));
 }
 
+// The memory of one tensor among those that were loaded together. What is not in use any more goes back to the system, even while
+// others are.
+class LoadedPiece {
+ public:
+  LoadedPiece(std::shared_ptr<const LoadedModel> all, std::span<const std::byte> bytes) : all_(std::move(all)), bytes_(bytes) {}
+  LoadedPiece(const LoadedPiece&) = delete;
+  LoadedPiece& operator=(const LoadedPiece&) = delete;
+
+  ~LoadedPiece() {
+    if (all_.use_count() == 1) return;  // all of it goes
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    const std::uintptr_t first = (address + page - 1) / page * page;
+    const std::uintptr_t last = (address + bytes_.size()) / page * page;
+    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  }
+
+ private:
+  std::shared_ptr<const LoadedModel> all_;
+  std::span<const std::byte> bytes_;
+};
+
 // One for each tensor, in the order of names().
 nb::list load_all(const OpenModel& self, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
@@ -102,7 +127,8 @@ nb::list load_all(const OpenModel& self, unsigned threads, std::uint64_t memory_
       work.run([&] { return model->load_all({.threads = threads, .memory_limit = memory_limit, .progress = work.progress()}); }));
   nb::list all;
   for (const TensorView& tensor : loaded->tensors()) {
-    all.append(Bytes{.owner = loaded, .bytes = tensor.bytes, .is_writable = true});
+    all.append(
+        Bytes{.owner = std::make_shared<const LoadedPiece>(loaded, tensor.bytes), .bytes = tensor.bytes, .is_writable = true});
   }
   return all;
 }
@@ -138,7 +164,7 @@ const std::shared_ptr<const Model>& OpenModel::held() const {
 
 void bind_model(nb::module_& module) {
   module.def("open", &open, nb::arg("path"), nb::arg("map"), nb::arg("reference"), nb::arg("max_header_bytes"));
-  module.def("from_buffer", &from_buffer, nb::arg("buffer"), nb::arg("name"), nb::arg("reference"));
+  module.def("from_buffer", &from_buffer, nb::arg("buffer").none(), nb::arg("name"), nb::arg("reference"));
   module.def("from_tensors", &from_tensors, nb::arg("tensors"), nb::arg("name"), nb::arg("metadata").none());
   nb::class_<OpenModel>(module, "OpenModel")
       .def("close", &OpenModel::close)

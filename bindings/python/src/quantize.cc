@@ -125,12 +125,12 @@ nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::v
                   const std::optional<FsPath>& calibration, bool sync, bool resume, nb::object progress) {
   LongWork work(std::move(progress));
   const QuantizeOptions options{.config = config_of(config),
-                                .calibration = calibration ? calibration->value : "",
+                                .calibration = calibration ? calibration->get() : "",
                                 .sync = sync,
                                 .resume = resume,
                                 .progress = work.progress()};
   const auto model = source.shared();
-  return describe(work.run([&] { return quantize_model(*model, directory.value, options); }));
+  return describe(work.run([&] { return quantize_model(*model, directory.get(), options); }));
 }
 
 nb::dict validate(const OpenModel& original, const FsPath& quantized, double min_accuracy, unsigned threads,
@@ -138,11 +138,11 @@ nb::dict validate(const OpenModel& original, const FsPath& quantized, double min
   LongWork work(std::move(progress));
   const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = work.progress()};
   const auto model = original.shared();
-  return describe(work.run([&] { return validate_model(*model, quantized.value, options); }));
+  return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
 }
 
 nb::dict describe_model(const FsPath& path) {
-  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path.value); }));
+  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path.get()); }));
   nb::list tensors;
   for (const QuantizedTensorInfo& tensor : info.tensors) {
     nb::dict made;
@@ -171,9 +171,9 @@ nb::dict describe_model(const FsPath& path) {
 nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return is_parquet_model(path.value)
-               ? verify_quantized(path.value)
-               : verify(path.value, {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
+    return is_parquet_model(path.get())
+               ? verify_quantized(path.get())
+               : verify(path.get(), {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
@@ -255,14 +255,14 @@ void bind_quantize(nb::module_& module) {
   module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
-  module.def("is_parquet_model", [](const FsPath& path) { return is_parquet_model(path.value); });
+  module.def("is_parquet_model", [](const FsPath& path) { return is_parquet_model(path.get()); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)
       .def("others", &Weights::others)
       .def("find", &Weights::find)
       .def("dequantize", &Weights::dequantize);
   module.def("load_quantized_weights", [](const FsPath& directory) {
-    return Weights(take(released([&] { return load_quantized_weights(directory.value); })));
+    return Weights(take(released([&] { return load_quantized_weights(directory.get()); })));
   });
 }
 

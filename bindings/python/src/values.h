@@ -13,8 +13,18 @@
 namespace ballast::python {
 
 // A path as the system has it: text whose surrogates stand for bytes that are no UTF-8, bytes, or anything with __fspath__.
-struct FsPath {
-  std::string value;
+class FsPath {
+ public:
+  FsPath() = default;
+  explicit FsPath(std::string value) : value_(std::move(value)) {}
+
+  const std::string& get() const {
+    if (value_.contains('\0')) throw nanobind::value_error("embedded null byte");
+    return value_;
+  }
+
+ private:
+  std::string value_;
 };
 
 inline nanobind::object path_text(const std::string& path) {
@@ -42,13 +52,14 @@ struct nanobind::detail::type_caster<ballast::python::FsPath> {
   NB_TYPE_CASTER(ballast::python::FsPath, const_name("str | bytes | os.PathLike"))
 
   bool from_python(handle source, std::uint8_t, cleanup_list*) noexcept {
-    PyObject* bytes = nullptr;
-    if (PyUnicode_FSConverter(source.ptr(), static_cast<void*>(&bytes)) == 0) {
+    const object path = steal(PyOS_FSPath(source.ptr()));
+    const object encoded = path.is_valid() && PyUnicode_Check(path.ptr()) ? steal(PyUnicode_EncodeFSDefault(path.ptr())) : path;
+    if (!encoded.is_valid()) {
       PyErr_Clear();
       return false;
     }
-    value.value.assign(PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)));
-    Py_DECREF(bytes);
+    value =
+        ballast::python::FsPath({PyBytes_AS_STRING(encoded.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))});
     return true;
   }
 };

@@ -36,7 +36,7 @@ void save(const FsPath& path, const std::vector<Item>& items, const std::optiona
   const Tensors tensors(items);
   for (const TensorView& view : tensors.views()) take(check_bytes(view));
   const SinkOptions options{.max_shard_bytes = max_shard_bytes, .metadata = metadata_of(metadata), .sync = sync};
-  take(released([&] { return save_tensors(path.value, tensors.views(), options); }));
+  take(released([&] { return save_tensors(path.get(), tensors.views(), options); }));
 }
 
 nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
@@ -100,7 +100,7 @@ nb::dict convert(const OpenModel& source, const FsPath& path, const std::optiona
   for (const auto& [from, to] : renames) options.renames.push_back({.from = from, .to = to});
   if (format) options.sink.format = format_of(*format);
   const auto model = source.shared();
-  return report_of(work.run([&] { return convert_model(*model, path.value, options); }));
+  return report_of(work.run([&] { return convert_model(*model, path.get(), options); }));
 }
 
 nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
@@ -111,7 +111,7 @@ nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::opti
       .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .memory_limit = memory_limit, .progress = work.progress()};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
-  return report_of(work.run([&] { return dequantize_model(quantized.value, path.value, options); }));
+  return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
 }
 
 }  // namespace

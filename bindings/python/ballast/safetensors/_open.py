@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 from types import TracebackType
@@ -196,9 +195,9 @@ class _safe_open_handle(_Reader):
     def __init__(self, f: Any, framework: str, device: Device = "cpu", *, backend: str = "mmap") -> None:
         descriptor = f.fileno()
         self._framework = framework_of(framework, device)
-        _is_mapped(backend)
+        is_mapped = _is_mapped(backend)
         self._path = str(f.name)
-        self._model = _map(descriptor, self._path)
+        self._model = _open_descriptor(descriptor, self._path, is_mapped)
 
 
 def _is_mapped(backend: str) -> bool:
@@ -218,7 +217,7 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if path.endswith((".mlx", ".index.json")) or not is_text(path):  # for which the core has another meaning, or none
         with open(path, "rb") as file:
-            return _map(file.fileno(), path)
+            return _open_descriptor(file.fileno(), path, is_mapped)
     with reading(_HEADER, path):
         try:
             return _core.open(path, is_mapped, True, _LARGEST_HEADER)
@@ -227,10 +226,12 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
             raise
 
 
-def _map(descriptor: int, path: str) -> _core.OpenModel:
-    size = os.fstat(descriptor).st_size
-    content: Any = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size > 0 else b""
-    return from_memory(content, path, _HEADER)
+def _open_descriptor(descriptor: int, path: str, is_mapped: bool) -> _core.OpenModel:
+    given = f"/proc/self/fd/{descriptor}"
+    try:
+        return _core.open(given, is_mapped, True, _LARGEST_HEADER)
+    except (CorruptError, UnsupportedError) as error:
+        raise worded(_HEADER, path, without_path(given, str(error))) from None
 
 
 def from_memory(data: Any, name: str, doing: str) -> _core.OpenModel:

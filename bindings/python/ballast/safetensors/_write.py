@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import operator
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ class TensorSpec:
     __slots__ = ("data_len", "data_ptr", "dtype", "shape")
 
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
+        if not isinstance(dtype, str):
+            raise TypeError(f"argument 'dtype': expected str, not {type(dtype).__name__}")
         if dtype not in DTYPES:
             raise unknown_dtype(dtype)
         #: As files spell it: "F32".
@@ -68,9 +71,12 @@ class TensorSpec:
 
 
 def _unsigned(number: int) -> int:
-    if number < 0:
-        raise OverflowError(f"can't convert negative int to unsigned: {number}")
-    return int(number)
+    whole = operator.index(number)
+    if whole < 0:
+        raise OverflowError(f"can't convert negative int to unsigned: {whole}")
+    if whole >= 2**64:
+        raise OverflowError(f"{whole} is too large for 64 bits")
+    return whole
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -162,6 +168,8 @@ def to_file(items: Sequence[Item], filename: str | os.PathLike[str], metadata: M
     path = os.fspath(filename)
     texts = _texts(metadata)
     # The core goes by the ending, takes a name without one for a directory, and wants a text.
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise SafetensorError(f"{_DOING}: I/O error: not a regular file ({path}: cannot be replaced)")
     given = path if path.endswith(".safetensors") and is_text(path) else _beside(path)
     try:
         with _naming_what_is_no_text(items, texts):

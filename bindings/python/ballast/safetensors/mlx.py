@@ -50,6 +50,8 @@ def _items(tensors: Mapping[str, mx.array]) -> list[_write.Item]:
 
 
 def _item(name: str, array: Any) -> _write.Item:
+    if isinstance(array, np.ndarray):
+        return numpy.item_of(name, array)
     if not isinstance(array, mx.array):
         raise TypeError(f"tensor {name!r}: expected an mlx.core.array, not {type(array).__name__}")
     if array.dtype == mx.bfloat16:  # which the buffer protocol has no name for

@@ -11,9 +11,15 @@ import numpy as np
 
 from ballast import dtypes
 from ballast.safetensors import _open, _write
+from ballast.safetensors._open import deserialize, safe_open
+from ballast.safetensors._write import TensorSpec, serialize, serialize_file
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
 from ballast.work import as_item
+
+__all__ = [
+    "SafetensorError", "TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize", "serialize_file",
+]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,8 +71,6 @@ def item_of(name: str, array: Any) -> _write.Item:
         raise _write.unknown_dtype(array.dtype.name, f"tensor {name!r}")
     if is_plain and array.flags.c_contiguous:
         return name, code, array.shape, array
-    if code == "F4":
-        return name, code, array.shape, _packed(np.asarray(array))
     return as_item(name, array)
 
 
@@ -80,12 +84,6 @@ def _code(dtype: np.dtype[Any]) -> tuple[str | None, bool]:
     except TypeError:
         return None, False
     return code, dtype.isnative and dtype.isbuiltin == 1 and sys.byteorder == "little"
-
-
-def _packed(array: Array) -> Array:
-    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 15
-    whole = codes[: codes.size // 2 * 2]
-    return whole[0::2] | (whole[1::2] << 4)
 
 
 def array_of(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> Array:
