@@ -179,7 +179,7 @@ def test_jax_writes_the_same_file(jnp, dropin_flax, tmp_path):
 
 @pytest.fixture(scope="module")
 def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed")
+    return pytest.importorskip("torch", reason="PyTorch is not installed: from PyPI it brings gigabytes of CUDA")
 
 
 @pytest.fixture(scope="module")
