@@ -104,7 +104,12 @@ def array_of(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> Arr
 
 
 def _pick(array: Array, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
-    return array[slices].copy().reshape(shape)
+    part = array[slices]
+    if part.dtype.isbuiltin == 1:
+        return part.copy().reshape(shape)
+    # NumPy copies the dtypes of others value by value.
+    codes: Array = part.view(f"u{part.dtype.itemsize}")
+    return codes.copy().view(part.dtype).reshape(shape)
 
 
 def _framework(device: Any) -> Framework:
