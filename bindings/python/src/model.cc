@@ -107,11 +107,11 @@ class LoadedPiece {
 
   ~LoadedPiece() {
     if (all_.use_count() == 1) return;  // all of it goes
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
-    const std::uintptr_t first = (address + page - 1) / page * page;
-    const std::uintptr_t last = (address + bytes_.size()) / page * page;
-    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t before = (page - reinterpret_cast<std::uintptr_t>(bytes_.data()) % page) % page;
+    if (bytes_.size() < before + page) return;
+    auto* const first = const_cast<std::byte*>(bytes_.data() + before);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    ::madvise(first, (bytes_.size() - before) / page * page, MADV_DONTNEED);
   }
 
  private:
