@@ -21,7 +21,7 @@ int main(int count, char** arguments) {
     std::cerr << loaded.error().message << '\n';
     return 1;
   }
-  std::cout << "ready" << std::endl;
+  std::cout << "ready" << '\n' << std::flush;
   for (std::string path, mode; std::cin >> path >> mode;) {
     const auto start = std::chrono::steady_clock::now();
     const auto saved = ballast::save_tensors(path, loaded->tensors(), {.sync = mode == "sync"});
@@ -30,6 +30,6 @@ int main(int count, char** arguments) {
       std::cerr << saved.error().message << '\n';
       return 1;
     }
-    std::cout << spent.count() << std::endl;
+    std::cout << spent.count() << '\n' << std::flush;
   }
 }
