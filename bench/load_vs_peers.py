@@ -55,6 +55,17 @@ def make_header(copies=1):
     return struct.pack("<Q", len(text)) + text, end
 
 
+def write_file(path, header, size, block):
+    """`size` bytes of one block after another, on the disk."""
+    with open(path, "wb") as file:
+        file.write(header)
+        for begin in range(0, size, len(block)):
+            file.write(block[: min(len(block), size - begin)])
+        file.flush()
+        os.fdatasync(file.fileno())
+    return path
+
+
 def make_file(path):
     text, end = make_header()
     random = numpy.random.default_rng(1)

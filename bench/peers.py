@@ -11,13 +11,14 @@ import os
 import shlex
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy
-from load_vs_peers import machine, make_header, prepare
+from load_vs_peers import machine, make_header, prepare, write_file
 
 TASKS = Path(__file__).with_name("peer_tasks.py")
 PEERS = ("safetensors", "mlx", "fastsafetensors", "runai")
@@ -73,25 +74,23 @@ class Row:
         return self.median(name) / self.median("ballast") if self.times.get(name) else None
 
 
-def make_file(path, values, dtype="BF16", layers=None):
-    """Normal numbers, shaped as the decoder of load_vs_peers.py, or `layers` equal tensors."""
-    if layers:
-        size = values * 4 // layers
-        header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [size // 4], "data_offsets": [i * size, (i + 1) * size]} for i in range(layers)}
-        text = json.dumps(header).encode()
-        text = len(text + b" " * (-len(text) % 8)).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
-        end = size * layers
-    else:
-        text, end = make_header()
-    block = numpy.random.default_rng(1).normal(0, 0.02, 4 << 20).astype(numpy.float32)
-    block = block.tobytes() if dtype == "F32" or layers else (block.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
-    with open(path, "wb") as file:
-        file.write(text)
-        for begin in range(0, end, len(block)):
-            file.write(block[: min(len(block), end - begin)])
-        file.flush()
-        os.fdatasync(file.fileno())
-    return path
+def make_decoder(path):
+    """Normal numbers of BF16, shaped as the decoder of load_vs_peers.py."""
+    header, size = make_header()
+    return write_file(path, header, size, (normal_numbers().view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes())
+
+
+def make_vectors(path, count, length):
+    """`count` tensors of F32, of `length` normal numbers each."""
+    places = [[i * length * 4, (i + 1) * length * 4] for i in range(count)]
+    header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [length], "data_offsets": place} for i, place in enumerate(places)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return write_file(path, struct.pack("<Q", len(text)) + text, count * length * 4, normal_numbers().tobytes())
+
+
+def normal_numbers():
+    return numpy.random.default_rng(1).normal(0, 0.02, 4 << 20).astype(numpy.float32)
 
 
 def duration(ns):
@@ -146,9 +145,9 @@ def main():
     parser.add_argument("--svg", help="also draw a chart, into this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ballast-", dir=options.folder) as folder:
-        model = make_file(os.path.join(folder, "model.safetensors"), None)
-        many = make_file(os.path.join(folder, "many.safetensors"), 10_000 * 1024, layers=10_000)
-        wide = make_file(os.path.join(folder, "wide.safetensors"), 128 << 20, "F32", layers=8)
+        model = make_decoder(os.path.join(folder, "model.safetensors"))
+        many = make_vectors(os.path.join(folder, "many.safetensors"), 10_000, 1024)
+        wide = make_vectors(os.path.join(folder, "wide.safetensors"), 8, 16 << 20)
         rows = [
             Row("open, 146 tensors", "open", model, ["safetensors", "mlx"]),
             Row("open, 10,000 tensors", "open", many, ["safetensors", "mlx"]),

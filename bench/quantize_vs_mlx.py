@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy
-from load_vs_peers import machine, make_header, prepare, watch_memory
+from load_vs_peers import machine, make_header, prepare, watch_memory, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST = 5.0  # how many times as fast as mlx
@@ -48,13 +48,7 @@ def make_file(path, copies=1):
     text, end = make_header(copies)
     block = numpy.random.default_rng(1).normal(0, 0.02, 16 << 20).astype(numpy.float32)
     block = (block.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
-    with open(path, "wb") as file:
-        file.write(text)
-        for begin in range(0, end, len(block)):
-            file.write(block[: min(len(block), end - begin)])
-        file.flush()
-        os.fdatasync(file.fileno())
-    return path
+    return write_file(path, text, end, block)
 
 
 def ours(program, source, target):

@@ -224,7 +224,8 @@ Result<VerifyReport> verify_quantized(const std::string& path) {
     return report;
   }
   for (const std::string& file : (*source)->files()) {
-    report.files.push_back({.path = file, .size = std::filesystem::file_size(file)});
+    std::error_code unknown;
+    report.files.push_back({.path = file, .size = std::filesystem::file_size(file, unknown)});
     report.bytes += report.files.back().size;
   }
   report.tensors = (*source)->tensors().size();

@@ -30,7 +30,12 @@ def as_array(dtype: str, shape: tuple[int, ...], buffer: Any) -> Array:
 
 def is_name(name: object) -> TypeGuard[str]:
     """Whether a tensor may be called so: names are UTF-8, which has no lone surrogates."""
-    return isinstance(name, str) and not any("\ud800" <= character <= "\udfff" for character in name if character > "\u7fff")
+    if not isinstance(name, str):
+        return False
+    try:
+        return name.isascii() or len(name.encode()) > 0
+    except UnicodeEncodeError:
+        return False
 
 
 class Tensor:

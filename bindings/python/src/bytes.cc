@@ -35,9 +35,9 @@ HeldBuffer::~HeldBuffer() {
 void bind_bytes(nb::module_& module) {
   static std::array slots{PyType_Slot{.slot = Py_bf_getbuffer, .pfunc = reinterpret_cast<void*>(get_buffer)},
                           PyType_Slot{.slot = 0, .pfunc = nullptr}};
-  nb::class_<Bytes>(module, "Bytes", nb::type_slots(slots.data()))
-      .def("__len__", [](const Bytes& self) { return self.bytes.size(); })
-      .def_prop_ro("address", [](const Bytes& self) { return reinterpret_cast<std::uintptr_t>(self.bytes.data()); });
+  nb::class_<Bytes>(module, "Bytes", nb::type_slots(slots.data())).def("__len__", [](const Bytes& self) {
+    return self.bytes.size();
+  });
 }
 
 }  // namespace ballast::python

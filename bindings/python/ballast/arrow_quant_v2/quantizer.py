@@ -108,7 +108,7 @@ def _progress(callback: Callback) -> Progress:
     if callback is None or isinstance(callback, bool) or not callable(callback) or not _takes_two(callback):
         return callback
     two = callback
-    return lambda done, total, message: two(message, done / total if total else 0.0)
+    return lambda done, total, message: two(message, done / total)
 
 
 def _takes_two(callback: Callable[..., Any]) -> bool:

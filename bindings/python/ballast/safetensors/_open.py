@@ -13,7 +13,6 @@ from ballast.errors import CorruptError, ReadError, UnsupportedError
 from ballast.safetensors import _slice
 from ballast.safetensors._errors import SafetensorError, noted, reading, without_path, worded
 from ballast.safetensors._frameworks import Framework, framework_of
-from ballast.safetensors._write import is_text
 
 Filename = Union[str, "os.PathLike[str]"]
 Device = Union[str, int, None]
@@ -215,7 +214,7 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
         raise error from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if path.endswith((".mlx", ".index.json")) or not is_text(path):  # for which the core has another meaning, or none
+    if path.endswith((".mlx", ".index.json")):  # for which the core has another meaning
         with open(path, "rb") as file:
             return _open_descriptor(file.fileno(), path, is_mapped)
     with reading(_HEADER, path):

@@ -133,15 +133,6 @@ def _texts(metadata: Any) -> dict[str, str] | None:
     return dict(metadata)
 
 
-def is_text(name: str) -> bool:
-    """Whether it can be written as UTF-8, which halves of surrogate pairs cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def _naming_what_is_no_text(items: Sequence[Item], texts: Mapping[str, str] | None) -> Iterator[None]:
     """Tells which name it was that the core did not take, by the error that encoding it gives."""
@@ -167,10 +158,10 @@ def to_file(items: Sequence[Item], filename: str | os.PathLike[str], metadata: M
         raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
     path = os.fspath(filename)
     texts = _texts(metadata)
-    # The core goes by the ending, takes a name without one for a directory, and wants a text.
+    # The core goes by the ending, and takes a name without one for a directory.
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise SafetensorError(f"{_DOING}: I/O error: not a regular file ({path}: cannot be replaced)")
-    given = path if path.endswith(".safetensors") and is_text(path) else _beside(path)
+    given = path if path.endswith(".safetensors") else _beside(path)
     try:
         with _naming_what_is_no_text(items, texts):
             _core.save(given, items, texts, False, 0)
