@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "base/checked.h"
 #include "base/fail.h"
@@ -10,71 +9,6 @@
 
 namespace ballast {
 namespace {
-
-// Takes runs in output order and reads neighbours together.
-class RunReader {
- public:
-  RunReader(const Source& source, std::span<std::byte> out) : source_(source), out_(out) {}
-
-  Result<void> add(std::uint64_t offset, std::uint64_t length) {
-    const std::uint64_t low = std::min(low_, offset);
-    const std::uint64_t high = std::max(high_, offset + length);
-    const bool near = !pending_.empty() && high - low <= kWindow && gap_to(offset, length) <= kLargestGap;
-    if (!near) {
-      if (auto flushed = flush(); !flushed) return flushed;
-      low_ = offset;
-      high_ = offset + length;
-    } else {
-      low_ = low;
-      high_ = high;
-    }
-    pending_.push_back({.offset = offset, .length = length});
-    return {};
-  }
-
-  Result<void> flush() {
-    if (pending_.empty()) return {};
-    if (pending_.size() == 1) {
-      if (auto read = source_.read_at(low_, take(pending_.front().length)); !read) return read;
-    } else {
-      scratch_.resize(high_ - low_);
-      if (auto read = source_.read_at(low_, scratch_); !read) return read;
-      for (const Run& run : pending_) {
-        std::memcpy(take(run.length).data(), scratch_.data() + (run.offset - low_), run.length);
-      }
-    }
-    pending_.clear();
-    return {};
-  }
-
- private:
-  static constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;
-  static constexpr std::uint64_t kLargestGap = 4096;  // less than this costs no more to read than to leave out
-
-  struct Run {
-    std::uint64_t offset;
-    std::uint64_t length;
-  };
-
-  std::uint64_t gap_to(std::uint64_t offset, std::uint64_t length) const {
-    if (offset >= high_) return offset - high_;
-    if (offset + length <= low_) return low_ - (offset + length);
-    return 0;
-  }
-
-  std::span<std::byte> take(std::uint64_t length) {
-    const auto front = out_.first(length);
-    out_ = out_.subspan(length);
-    return front;
-  }
-
-  const Source& source_;
-  std::span<std::byte> out_;
-  std::vector<Run> pending_;
-  std::uint64_t low_ = 0;
-  std::uint64_t high_ = 0;
-  std::vector<std::byte> scratch_;
-};
 
 Result<std::optional<std::int64_t>> parse_bound(std::string_view text) {
   const auto blank = [](char c) { return c == ' '; };
@@ -202,22 +136,26 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
 
 Result<void> read_slice(const Source& source, std::uint64_t base, const SlicePlan& plan, std::span<std::byte> out) {
   if (plan.bytes == 0) return {};
-  RunReader reader(source, out);
+  constexpr std::size_t kMostRanges = std::size_t{1} << 16;
+  std::vector<Range> ranges;
   std::vector<std::uint64_t> index(plan.steps.size(), 0);
   std::uint64_t offset = base + plan.first;
   for (;;) {
-    if (auto added = reader.add(offset, plan.run); !added) return added;
-    std::size_t axis = index.size();
-    for (; axis > 0; --axis) {
-      const SlicePlan::Step& step = plan.steps[axis - 1];
-      if (++index[axis - 1] < step.count) {
+    ranges.push_back({.offset = offset, .out = out.first(plan.run)});
+    out = out.subspan(plan.run);
+    if (out.empty() || ranges.size() == kMostRanges) {
+      if (auto read = source.read_ranges(ranges); !read || out.empty()) return read;
+      ranges.clear();
+    }
+    for (std::size_t axis = index.size(); axis-- > 0;) {
+      const SlicePlan::Step& step = plan.steps[axis];
+      if (++index[axis] < step.count) {
         offset += static_cast<std::uint64_t>(step.stride);
         break;
       }
-      index[axis - 1] = 0;
+      index[axis] = 0;
       offset -= (step.count - 1) * static_cast<std::uint64_t>(step.stride);
     }
-    if (axis == 0) return reader.flush();
   }
 }
 

@@ -338,6 +338,21 @@ TEST(SliceReads, ErrorsArePassedOn) {
   EXPECT_TRUE(fails(read_slice(source, 0, *near, out), Errc::kIo, "101 bytes at 0 lie past the end (10 bytes)"));
 }
 
+TEST(SliceReads, ManyThatLieFarApartAreReadByThreads) {
+  const std::string bytes = counted_bytes(std::size_t{200} * 50'001);
+  const auto source = open_memory(as_bytes(bytes));
+  const auto plan = plan_slice(Dims{200, 50'001}, DType::kU8, std::array{Slice{.step = -1}, Slice{.start = 11, .stop = 18}});
+  ASSERT_TRUE(plan);
+  std::vector<std::byte> out(plan->bytes);
+  ASSERT_TRUE(read_slice(*source, 0, *plan, out));
+  std::string expected;
+  for (std::size_t row = 200; row-- > 0;) expected += bytes.substr(row * 50'001 + 11, 7);
+  EXPECT_EQ(to_text(out), expected);
+
+  const auto cut = open_memory(as_bytes(bytes).first(std::size_t{199} * 50'001));
+  EXPECT_TRUE(fails(read_slice(*cut, 0, *plan, out), Errc::kIo, "7 bytes at 9950210 lie past the end (9950199 bytes)"));
+}
+
 TEST(ParseSlices, ReadsPythonsNotation) {
   const auto slices = parse_slices("0:10, :, ::2,-3 : ,:-1:-1");
   ASSERT_TRUE(slices) << slices.error().message;

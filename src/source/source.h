@@ -13,6 +13,12 @@
 namespace ballast {
 
 // Bytes to read, wherever they are. Their number is fixed when the source is opened. Thread-safe.
+// A place to read, and where its bytes go.
+struct Range {
+  std::uint64_t offset;
+  std::span<std::byte> out;
+};
+
 class Source {
  public:
   Source() = default;
@@ -24,6 +30,9 @@ class Source {
 
   // Fills `out` from `offset` on, whole or not at all: an end before that is an error.
   virtual Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
+
+  // Fills many, in no order: what lies close together is read together, and several threads share what is much.
+  virtual Result<void> read_ranges(std::span<const Range> ranges) const;
 
   // Moves bytes from `offset` on to a place in another file without passing them through this process, as far as the system can;
   // returns how many it moved.

@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/parallel.h"
+#include "source/source.h"
+
+namespace ballast {
+namespace {
+
+// Neighbours among the ranges, and the bytes from the first to the last of them.
+struct Window {
+  std::span<const Range> ranges;
+  std::uint64_t low;
+  std::uint64_t high;
+};
+
+std::vector<Window> windows_of(std::span<const Range> ranges) {
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kLargestGap = 4096;  // less than this costs no more to read than to leave out
+  std::vector<Window> windows;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::uint64_t begin = ranges[i].offset;
+    const std::uint64_t end = begin + ranges[i].out.size();
+    if (!windows.empty()) {
+      Window& last = windows.back();
+      const std::uint64_t low = std::min(last.low, begin);
+      const std::uint64_t high = std::max(last.high, end);
+      const std::uint64_t gap = begin >= last.high ? begin - last.high : end <= last.low ? last.low - end : 0;
+      if (high - low <= kLargest && gap <= kLargestGap) {
+        last = {.ranges = {last.ranges.data(), last.ranges.size() + 1}, .low = low, .high = high};
+        continue;
+      }
+    }
+    windows.push_back({.ranges = ranges.subspan(i, 1), .low = begin, .high = end});
+  }
+  return windows;
+}
+
+Result<void> read_window(const Source& source, const Window& window, std::vector<std::byte>& scratch) {
+  if (window.ranges.size() == 1) return source.read_at(window.low, window.ranges.front().out);
+  scratch.resize(window.high - window.low);
+  if (auto read = source.read_at(window.low, scratch); !read) return read;
+  for (const Range& range : window.ranges) {
+    std::memcpy(range.out.data(), scratch.data() + (range.offset - window.low), range.out.size());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Source::read_ranges(std::span<const Range> ranges) const {
+  const auto windows = windows_of(ranges);
+  constexpr std::size_t kWorthThreads = 32;
+  const unsigned threads = windows.size() < kWorthThreads ? 1 : thread_count(0);
+  std::vector<std::vector<std::byte>> scratch(threads);
+  std::mutex mutex;
+  Result<void> result;
+  parallel_for(windows.size(), threads, [&](unsigned worker, std::size_t i) {
+    auto read = read_window(*this, windows[i], scratch[worker]);
+    if (read) return true;
+    const std::scoped_lock lock(mutex);
+    if (result) result = std::move(read);
+    return false;
+  });
+  return result;
+}
+
+}  // namespace ballast
