@@ -66,7 +66,8 @@ class _Reader:
 
     def metadata(self) -> dict[str, str] | None:
         """What the file says of itself, or None."""
-        return self._opened().metadata or None
+        model = self._opened()
+        return model.metadata if model.has_metadata else None
 
     def get_tensor(self, name: str) -> Any:
         """A whole tensor, in memory of its own.
