@@ -493,6 +493,21 @@ def test_slices_that_the_reference_gets_wrong_are_those_of_numpy(table, name, in
         assert same(file.get_slice(name)[index], np.asarray(safetensors.numpy.load_file(table)[name][index]))
 
 
+@pytest.mark.parametrize("dtype", ["F32", "F4"])
+@pytest.mark.parametrize("shape, index, expected", [
+    ([0, 2**63, 4], (..., 0, 0), (0,)), ([0, 2**63, 4], np.s_[:, :2], (0, 2, 4)), ([0, 2**63, 4], np.s_[:, :: 2**63, 1], (0, 1)),
+    ([2**64 - 1, 0], 0, (0,)), ([2**64 - 1, 0], np.s_[-3:], (3, 0)), ([2**64 - 1, 0], np.s_[:0], (0, 0)),
+], ids=repr)  # fmt: skip
+def test_parts_without_values_may_be_of_any_shape(tmp_path, dtype, shape, index, expected):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(one_tensor(dtype, shape, 0, 0, b""))
+    with dropin.safe_open(path, "np") as file:
+        part = file.get_slice("x")[index]
+        assert part.shape == expected and part.flags.writeable
+        with pytest.raises(ValueError):  # of NumPy, as from get_tensor()
+            file.get_slice("x")[...]
+
+
 def test_indices_that_are_no_slices_of_numpy(table):
     with dropin.safe_open(table, "np") as file:
         assert file.get_slice("t")[[]].shape == (0, 2)

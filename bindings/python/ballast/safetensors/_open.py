@@ -145,6 +145,8 @@ class PySafeSlice:
             bounds, shape = _slice.parse(index, self._shape)
         except SafetensorError as error:
             raise noted(error, self._place())
+        if 0 in shape:
+            return self._framework.make(self._name, self._dtype, shape, bytearray())
         with reading("Error during slicing", self._path):
             try:
                 _, content = self._model.slice(self._name, bounds)
