@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from types import TracebackType
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from ballast import _core, dtypes
 from ballast.errors import CorruptError, ReadError, UnsupportedError
@@ -16,6 +16,7 @@ from ballast.safetensors._frameworks import Framework, framework_of
 
 Filename = Union[str, "os.PathLike[str]"]
 Device = Union[str, int, None]
+_Self = TypeVar("_Self", bound="_Reader")
 
 _HEADER = "Error while deserializing header"
 _MEMORY = "<memory>"
@@ -31,7 +32,7 @@ class _Reader:
     _model: _core.OpenModel | None
     _path: str
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
