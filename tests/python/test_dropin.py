@@ -372,6 +372,7 @@ def test_settings_that_are_wrong_are_refused_as_by_the_reference(table):
     for arguments, options in [
         (("x",), {}), (("NumPy",), {}), (("np", "gpu"), {}), (("np", "cuda"), {}), (("np", "cuda:1"), {}), (("np", "mps"), {}),
         (("np", 0), {}), (("np", 1.5), {}), (("mlx", "cuda"), {}), (("np",), {"backend": "x"}), (("np", "cpu:0"), {}),
+        (("np", -1), {}), (("np", True), {}), (("np", np.int64(2)), {}),
     ]:  # fmt: skip
         with pytest.raises(safetensors.SafetensorError) as expected:
             safetensors.safe_open(table, *arguments, **options)
@@ -381,6 +382,9 @@ def test_settings_that_are_wrong_are_refused_as_by_the_reference(table):
         dropin.safe_open(table, None)
     with pytest.raises(TypeError):
         dropin.safe_open(table, "np", "cpu", "mmap")
+    for backend in (None, 1, b"mmap"):
+        with pytest.raises(TypeError, match="argument 'backend'"):
+            dropin.safe_open(table, "np", backend=backend)
     assert dropin.safe_open(table, "numpy", None).keys()
 
 

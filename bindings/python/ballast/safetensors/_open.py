@@ -204,6 +204,8 @@ class _safe_open_handle(_Reader):
 
 
 def _is_mapped(backend: str) -> bool:
+    if not isinstance(backend, str):
+        raise TypeError(f"argument 'backend': expected a name, not {type(backend).__name__}")
     if backend not in ("mmap", "pread"):
         raise SafetensorError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     return backend == "mmap"
