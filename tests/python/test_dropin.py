@@ -1,5 +1,6 @@
 """ballast.safetensors against the package that it stands in for: the same files, results and refusals, without its defects."""
 
+import errno
 import mmap
 import os
 import pickle
@@ -358,7 +359,14 @@ def test_files_that_are_missing_are_named(tmp_path):
     for use in (lambda: dropin.safe_open(missing, "np"), lambda: dropin_numpy.load_file(missing)):
         with pytest.raises(FileNotFoundError) as error:
             use()
-        assert str(error.value) == f"No such file or directory: {missing}"
+        for seen in (error.value, pickle.loads(pickle.dumps(error.value))):
+            assert str(seen) == f"No such file or directory: {missing}"
+            assert (seen.errno, seen.strerror, seen.filename) == (errno.ENOENT, "No such file or directory", missing)
+    (tmp_path / "file").touch()
+    for name in ("", f"{tmp_path}/file/", f"{tmp_path}/file/x"):
+        for module in (safetensors, dropin):
+            with pytest.raises(FileNotFoundError, match=f"^No such file or directory: {name}$"):
+                module.safe_open(name, "np")
     with pytest.raises(OSError, match=re.escape(str(tmp_path))):
         dropin.safe_open(tmp_path, "np")
     if os.getuid() != 0:

@@ -12,6 +12,14 @@ from ballast.errors import BallastError, CorruptError, UnsupportedError
 class SafetensorError(BallastError):
     """What is wrong with a file, or with what was asked of it."""
 
+
+class MissingFileError(FileNotFoundError):
+    """No such file."""
+
+    def __str__(self) -> str:
+        return f"{self.strerror}: {self.filename}"
+
+
 MISALIGNED = "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte boundary, this is invalid."
 
 _TENSOR = r"tensor (?P<name>'(?:[^'\\]|\\.)*')(?: \(\d+ bytes\))?: "

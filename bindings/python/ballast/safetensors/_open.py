@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union
 from ballast import _core, dtypes
 from ballast.errors import CorruptError, ReadError, UnsupportedError
 from ballast.safetensors import _slice
-from ballast.safetensors._errors import SafetensorError, noted, reading, without_path, worded
+from ballast.safetensors._errors import MissingFileError, SafetensorError, noted, reading, without_path, worded
 from ballast.safetensors._frameworks import Framework, framework_of
 
 Filename = Union[str, "os.PathLike[str]"]
@@ -214,10 +214,8 @@ def _is_mapped(backend: str) -> bool:
 def _open(path: str, is_mapped: bool) -> _core.OpenModel:
     try:
         mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        error = FileNotFoundError(f"No such file or directory: {path}")
-        error.errno = errno.ENOENT
-        raise error from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(errno.ENOENT, "No such file or directory", path) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if path.endswith((".mlx", ".index.json")):  # for which the core has another meaning
