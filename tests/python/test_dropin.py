@@ -184,12 +184,19 @@ def test_what_no_file_can_hold_is_refused(tmp_path):
             dropin_numpy.save({"x": array})
     with pytest.raises(dropin.SafetensorError, match="^Error while serializing: .*'__metadata__'"):
         dropin_numpy.save({"__metadata__": np.zeros(2)})
-    with pytest.raises(dropin.SafetensorError, match="Is a directory"):
-        dropin_numpy.save_file({}, tmp_path)
-    for name in ("x", "x.safetensors"):
-        path = tmp_path / "nowhere" / name
-        with pytest.raises(dropin.SafetensorError, match=rf"^Error while serializing: I/O error \({path}: .*No such file"):
+    long = "x" * 300
+    for name, why in [
+        ("", "Is a directory"), ("nowhere/x", "No such file or directory"), ("nowhere/x.safetensors", "No such file or directory"),
+        ("x/", "Not a directory"), ("x.safetensors/", "Not a directory"), (long, "File name too long"),
+        (f"{long}.safetensors", "File name too long"),
+    ]:  # fmt: skip
+        path = f"{tmp_path}/{name}"
+        with pytest.raises(dropin.SafetensorError, match=rf"^Error while serializing: I/O error: {why} \({path}: "):
             dropin_numpy.save_file({}, path)
+        with pytest.raises(safetensors.SafetensorError, match="^Error while serializing: I/O error: "):
+            safetensors.numpy.save_file({}, path)
+    with pytest.raises(dropin.SafetensorError, match="^Error while serializing: I/O error: No such file or directory"):
+        dropin_numpy.save_file({}, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +212,12 @@ def test_arguments_of_the_wrong_type_are_type_errors(tmp_path, arguments):
         dropin_numpy.save_file(arguments[0], tmp_path / "x", *arguments[1:])
 
 
-@pytest.mark.parametrize("filename", [3, None, b"x.safetensors"], ids=repr)
+class BytesPath:
+    def __fspath__(self):
+        return b"x.safetensors"
+
+
+@pytest.mark.parametrize("filename", [3, None, b"x.safetensors", BytesPath()], ids=["number", "none", "bytes", "path"])
 def test_filenames_are_paths(filename):
     with pytest.raises(TypeError, match="argument 'filename'"):
         dropin_numpy.save_file({}, filename)
@@ -446,6 +458,15 @@ def test_f4_is_packed_low_nibble_first():
     assert dropin_numpy.load(dropin_numpy.save(dropin_numpy.load(content)))["x"].view("u1").tolist() == [[1, 2], [3, 4]]
     with pytest.raises(dropin.SafetensorError, match="does not end up at a byte boundary"):
         dropin_numpy.save({"x": np.zeros(3, F4)})
+
+
+def test_f4_of_an_odd_count_is_refused(tmp_path):
+    array = random_array(F4, (3,))
+    words = "The slice is slicing for subbytes dtypes, .*tensor 'x': 3 values of 4 bits do not fill whole bytes"
+    with pytest.raises(dropin.SafetensorError, match=f"^Error while serializing: {words}"):
+        dropin_numpy.save({"x": array})
+    with pytest.raises(dropin.SafetensorError, match=f"^Error while serializing: {words}"):
+        dropin_numpy.save_file({"x": array}, tmp_path / "x.safetensors")
 
 
 def test_f6_has_bytes_and_no_values(tmp_path):

@@ -179,11 +179,7 @@ class safe_open(_Reader):
     __slots__ = ()
 
     def __init__(self, filename: Filename, framework: str, device: Device = "cpu", *, backend: str = "mmap") -> None:
-        if not isinstance(filename, (str, os.PathLike)):
-            raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
-        path = os.fspath(filename)
-        if not isinstance(path, str):
-            raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+        path = path_of(filename)
         self._framework = framework_of(framework, device)
         is_mapped = _is_mapped(backend)
         self._path = path
@@ -201,6 +197,15 @@ class _safe_open_handle(_Reader):
         is_mapped = _is_mapped(backend)
         self._path = str(f.name)
         self._model = _open_descriptor(descriptor, self._path, is_mapped)
+
+
+def path_of(filename: Filename) -> str:
+    if not isinstance(filename, (str, os.PathLike)):
+        raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
+    path = os.fspath(filename)
+    if not isinstance(path, str):
+        raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+    return path
 
 
 def _is_mapped(backend: str) -> bool:
