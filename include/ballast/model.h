@@ -46,6 +46,7 @@ struct ModelFile {
   // Where tensor data begins; TensorInfo counts from here. MLX JSON is counted as if its values lay packed in binary, from 0 on.
   std::uint64_t data_start = 0;
   Metadata metadata;
+  bool has_metadata = false;  // it may have some without entries
 };
 
 enum class OnLoss {

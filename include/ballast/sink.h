@@ -28,8 +28,9 @@ struct SinkOptions {
   std::uint64_t max_shard_bytes =
       0;  // of a file in a directory, header included; only a tensor larger than that exceeds it; 0: any
   Metadata metadata;
-  bool sync = true;      // wait at commit() until the disk has it all
-  unsigned threads = 0;  // for what the sink does itself, such as writing numbers as text; 0: one per core
+  bool keep_empty_metadata = false;  // SafeTensors says `"__metadata__":{}` where there are none
+  bool sync = true;                  // wait at commit() until the disk has it all
+  unsigned threads = 0;              // for what the sink does itself, such as writing numbers as text; 0: one per core
 };
 
 // Takes a model tensor by tensor, in pieces, and never holds more than a piece. Nothing is to be seen under the final name before
@@ -63,7 +64,8 @@ struct SafetensorsLayout {
 
 // As the reference lays files out. Fails with kWrite on what no file can hold: names that repeat, are not UTF-8 or are
 // `__metadata__`, shapes that overflow.
-Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata = {});
+Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata = {},
+                                             bool keep_empty_metadata = false);
 
 // Whether a view has as many bytes as its dtype and shape take.
 Result<void> check_bytes(const TensorView& tensor);

@@ -16,6 +16,7 @@ namespace ballast {
 struct TensorTable {
   std::uint64_t data_start = 0;
   Metadata metadata;
+  bool has_metadata = false;
   LargeVector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
   NameIndex index;                  // of `tensors`
   LargeVector<std::uint64_t> dims;  // what the shapes borrow from

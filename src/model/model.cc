@@ -32,7 +32,8 @@ void Model::State::join_shards() {
     files.push_back({.path = shard.path,
                      .size = shard.file_size,
                      .data_start = shard.header.data_start,
-                     .metadata = std::move(shard.header.metadata)});
+                     .metadata = std::move(shard.header.metadata),
+                     .has_metadata = shard.header.has_metadata});
     metadata.insert(files.back().metadata.begin(), files.back().metadata.end());
   }
   if (shards.size() == 1) {

@@ -44,11 +44,12 @@ class SafetensorsSink final : public FileSink {
   }
 
   // Adds a file of tensors, and writes its header.
-  Result<void> add_tensors(std::string_view name, std::span<const TensorSpec> tensors, const Metadata& metadata) {
+  Result<void> add_tensors(std::string_view name, std::span<const TensorSpec> tensors, const Metadata& metadata,
+                           bool keep_empty_metadata = false) {
     const auto added = kept_ ? output_.add_kept(name) : output_.add(name);
     if (!added) return std::unexpected(added.error());
     OutputFile& file = output_[*added];
-    const auto layout = safetensors::make_layout(tensors, metadata);
+    const auto layout = safetensors::make_layout(tensors, metadata, keep_empty_metadata);
     if (!layout) return fail_at(escape(file.path()), layout.error());
     const auto size = file.size();
     if (!size) return std::unexpected(size.error());
@@ -132,7 +133,8 @@ Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::sp
   std::size_t next = 0;
   for (std::size_t i = 0; i < shards->size(); ++i) {
     const auto own = tensors.subspan(next, (*shards)[i].size());
-    if (auto added = sink->add_tensors(shard_name(i, shards->size()), own, options.metadata); !added) {
+    if (auto added = sink->add_tensors(shard_name(i, shards->size()), own, options.metadata, options.keep_empty_metadata);
+        !added) {
       return std::unexpected(added.error());
     }
     next += own.size();

@@ -43,9 +43,19 @@ def test_docstring_is_true(example, tmp_path, monkeypatch):
     assert not said, "".join(said)
 
 
+USE = """
+from ballast.safetensors import safe_open
+from typing_extensions import assert_type
+
+with safe_open("x.safetensors", "np") as file:
+    assert_type(file, safe_open)
+"""
+
+
 def test_package_is_clean_under_strict_types(tmp_path):
+    (tmp_path / "use.py").write_text(USE)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", REPO / "pyproject.toml", "--cache-dir", tmp_path]
-    result = subprocess.run([*command, PACKAGE / "ballast"], capture_output=True, text=True, cwd=REPO)
+    result = subprocess.run([*command, PACKAGE / "ballast", tmp_path / "use.py"], capture_output=True, text=True, cwd=REPO)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

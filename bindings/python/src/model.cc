@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -177,6 +178,8 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("data_bytes", [](const OpenModel& self) { return self.get().data_bytes(); })
       .def_prop_ro("count", [](const OpenModel& self) { return self.get().tensors().size(); })
       .def_prop_ro("metadata", [](const OpenModel& self) { return self.get().metadata(); })
+      .def_prop_ro("has_metadata",
+                   [](const OpenModel& self) { return std::ranges::any_of(self.get().files(), &ModelFile::has_metadata); })
       .def_prop_ro("config", &config)
       .def_prop_ro("modality", &modality)
       .def_prop_ro("warnings",

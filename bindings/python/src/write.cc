@@ -35,13 +35,16 @@ void save(const FsPath& path, const std::vector<Item>& items, const std::optiona
           std::uint64_t max_shard_bytes) {
   const Tensors tensors(items);
   for (const TensorView& view : tensors.views()) take(check_bytes(view));
-  const SinkOptions options{.max_shard_bytes = max_shard_bytes, .metadata = metadata_of(metadata), .sync = sync};
+  const SinkOptions options{.max_shard_bytes = max_shard_bytes,
+                            .metadata = metadata_of(metadata),
+                            .keep_empty_metadata = metadata.has_value(),
+                            .sync = sync};
   take(released([&] { return save_tensors(path.get(), tensors.views(), options); }));
 }
 
 nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
   const Tensors tensors(items);
-  const SafetensorsLayout layout = take(safetensors_layout(tensors.specs(), metadata_of(metadata)));
+  const SafetensorsLayout layout = take(safetensors_layout(tensors.specs(), metadata_of(metadata), metadata.has_value()));
   for (const TensorView& view : tensors.views()) take(check_bytes(view));
   PyObject* const made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(layout.file_size));
   if (made == nullptr) throw nb::python_error();

@@ -84,6 +84,7 @@ class DocumentReader {
   }
 
   bool metadata() {
+    document_.table.has_metadata = true;
     constexpr int kDepth = 2;
     return json_.object([&](const std::string& key) {
       if (json_.peek() != '"') return json_.skip_value(kDepth);

@@ -56,6 +56,7 @@ class HeaderParser {
     if (metadata_seen_) return scanner_.fail("duplicate __metadata__");
     metadata_seen_ = true;
     if (scanner_.peek() == 'n') return scanner_.null();  // MLX writes null
+    header_.has_metadata = true;
     return scanner_.object([&](std::string_view key) {
       std::string_view value;
       if (!scanner_.string(value)) return false;

@@ -28,6 +28,7 @@ TEST(SafetensorsHeader, EmptyObjectPaddedWithSpacesHasNoTensors) {
   EXPECT_EQ(header->data_start, 16);
   EXPECT_THAT(header->tensors, IsEmpty());
   EXPECT_THAT(header->metadata, IsEmpty());
+  EXPECT_FALSE(header->has_metadata);
 }
 
 TEST(SafetensorsHeader, MetadataAloneIsRead) {
@@ -38,11 +39,20 @@ TEST(SafetensorsHeader, MetadataAloneIsRead) {
   EXPECT_THAT(header->tensors, IsEmpty());
 }
 
+TEST(SafetensorsHeader, MetadataMayBeWithoutEntries) {
+  const std::string file = safetensors(R"({"__metadata__":{}})");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_THAT(header->metadata, IsEmpty());
+  EXPECT_TRUE(header->has_metadata);
+}
+
 TEST(SafetensorsHeader, MetadataMayBeNull) {
   const std::string file = safetensors(R"({"__metadata__": null})");
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_THAT(header->metadata, IsEmpty());
+  EXPECT_FALSE(header->has_metadata);
 }
 
 TEST(SafetensorsHeader, UnpaddedHeaderIsRead) {

@@ -69,12 +69,12 @@ std::uint64_t header_bound(const Metadata& metadata) {
   return kLengthBytes + metadata_json(metadata).size() + kAllElse;
 }
 
-Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata) {
+Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata, bool keep_empty_metadata) {
   if (auto checked = check_names(tensors, metadata); !checked) return std::unexpected(checked.error());
   Layout layout{.header = std::string(kLengthBytes, '\0'), .offsets = std::vector<std::uint64_t>(tensors.size())};
   std::string& json = layout.header;
   json += '{';
-  if (!metadata.empty()) json += "\"__metadata__\":" + metadata_json(metadata);
+  if (!metadata.empty() || keep_empty_metadata) json += "\"__metadata__\":" + metadata_json(metadata);
 
   std::uint64_t end = 0;
   for (const std::size_t i : canonical_order(tensors)) {
@@ -111,8 +111,9 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
 
 namespace ballast {
 
-Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata) {
-  return safetensors::make_layout(tensors, metadata);
+Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata,
+                                             bool keep_empty_metadata) {
+  return safetensors::make_layout(tensors, metadata, keep_empty_metadata);
 }
 
 Result<void> check_bytes(const TensorView& tensor) {

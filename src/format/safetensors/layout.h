@@ -14,7 +14,7 @@ namespace ballast::safetensors {
 using Layout = SafetensorsLayout;
 
 // Fails with kWrite on what no file can hold: names that repeat, are not UTF-8 or are `__metadata__`, shapes that overflow.
-Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata);
+Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata, bool keep_empty_metadata = false);
 
 // The bytes that a tensor's values take.
 Result<std::uint64_t> data_bytes(const TensorSpec& tensor);

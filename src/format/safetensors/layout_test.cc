@@ -45,6 +45,11 @@ TEST(SafetensorsLayout, MetadataComesFirstAndSorted) {
   EXPECT_EQ(layout->header.size() % 8, 0U);
 }
 
+TEST(SafetensorsLayout, MetadataWithoutEntriesAreLeftOutUnlessKept) {
+  EXPECT_EQ(make_layout({}, {})->header.substr(8), "{}      ");
+  EXPECT_EQ(make_layout({}, {}, /*keep_empty_metadata=*/true)->header.substr(8), R"({"__metadata__":{}}     )");
+}
+
 TEST(SafetensorsLayout, IsWhatTheReaderReads) {
   const std::vector<TensorSpec> tensors{{.name = "ä\"\\", .dtype = DType::kF4, .shape = {3, 2}},
                                         {.name = "", .dtype = DType::kC64, .shape = {0}}};

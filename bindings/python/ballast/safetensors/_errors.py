@@ -12,9 +12,17 @@ from ballast.errors import BallastError, CorruptError, UnsupportedError
 class SafetensorError(BallastError):
     """What is wrong with a file, or with what was asked of it."""
 
+
+class MissingFileError(FileNotFoundError):
+    """No such file."""
+
+    def __str__(self) -> str:
+        return f"{self.strerror}: {self.filename}"
+
+
 MISALIGNED = "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte boundary, this is invalid."
 
-_TENSOR = r"tensor (?P<name>'(?:[^'\\]|\\.)*')(?: \(\d+ bytes\))?: "
+_TENSOR = r"tensor '(?P<name>(?:[^'\\]|\\.)*)'(?: \(\d+ bytes\))?: "
 
 # How Ballast says it, and how `safetensors` does. They are matched in order.
 _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -33,8 +41,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"{_TENSOR}\w+ \[.*\] takes \d+ bytes, \d+ were given", "invalid shape, data type, or offset for tensor"),
         (r"(the tensors are not whole|tensor number \d+ has)", "invalid shape, data type, or offset for tensor"),
         (r"(tensors cover|file is truncated)", "incomplete metadata, file not fully covered"),
-        (r"cannot write: it is a directory", "I/O error: Is a directory"),
-        (r"cannot write", "I/O error"),
+        (r"cannot (write|give it its name): (?P<why>.*)", "I/O error: {why}"),
     )
 )
 
@@ -43,8 +50,7 @@ def worded(doing: str, path: str, said: str) -> SafetensorError:
     """What the core said of the file `path`, behind the words for it."""
     for pattern, words in _WORDS:
         if found := pattern.match(said):
-            name = (found.groupdict().get("name") or "")[1:-1]
-            return SafetensorError(f"{doing}: {words.format(name=name)} ({path}: {said})")
+            return SafetensorError(f"{doing}: {words.format(**found.groupdict())} ({path}: {said})")
     return SafetensorError(f"{doing}: {path}: {said}")
 
 
@@ -52,6 +58,8 @@ def without_path(path: str, message: str) -> str:
     """A message of the core without the path that it begins with, in which the core escapes quotes and what cannot be printed."""
     if message.startswith(f"{path}: "):
         return message[len(path) + 2 :]
+    if message.startswith("tensor '"):  # it is about what was given, not about the file
+        return message
     return message.split(": ", path.count(": ") + 1)[-1]
 
 

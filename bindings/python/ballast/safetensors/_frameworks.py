@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,10 +43,10 @@ def framework_of(name: str, device: Any) -> Framework:
 
 
 def _device(device: Any) -> Any:
-    if device is None or device == "cpu":
+    if device is None or str(device) == "cpu":
         return "cpu"
-    if isinstance(device, int) and not isinstance(device, bool):
-        return device
+    if hasattr(device, "__index__") and operator.index(device) >= 0:
+        return operator.index(device)
     kind, colon, number = str(device).partition(":")
     if kind not in _DEVICES or (colon and not number.isdecimal()):
         raise SafetensorError(f"device {device} is invalid")

@@ -6,16 +6,17 @@ import errno
 import os
 import stat
 from types import TracebackType
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from ballast import _core, dtypes
 from ballast.errors import CorruptError, ReadError, UnsupportedError
 from ballast.safetensors import _slice
-from ballast.safetensors._errors import SafetensorError, noted, reading, without_path, worded
+from ballast.safetensors._errors import MissingFileError, SafetensorError, noted, reading, without_path, worded
 from ballast.safetensors._frameworks import Framework, framework_of
 
 Filename = Union[str, "os.PathLike[str]"]
 Device = Union[str, int, None]
+_Self = TypeVar("_Self", bound="_Reader")
 
 _HEADER = "Error while deserializing header"
 _MEMORY = "<memory>"
@@ -31,7 +32,7 @@ class _Reader:
     _model: _core.OpenModel | None
     _path: str
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -66,7 +67,8 @@ class _Reader:
 
     def metadata(self) -> dict[str, str] | None:
         """What the file says of itself, or None."""
-        return self._opened().metadata or None
+        model = self._opened()
+        return model.metadata if model.has_metadata else None
 
     def get_tensor(self, name: str) -> Any:
         """A whole tensor, in memory of its own.
@@ -144,6 +146,8 @@ class PySafeSlice:
             bounds, shape = _slice.parse(index, self._shape)
         except SafetensorError as error:
             raise noted(error, self._place())
+        if 0 in shape:
+            return self._framework.make(self._name, self._dtype, shape, bytearray())
         with reading("Error during slicing", self._path):
             try:
                 _, content = self._model.slice(self._name, bounds)
@@ -175,11 +179,7 @@ class safe_open(_Reader):
     __slots__ = ()
 
     def __init__(self, filename: Filename, framework: str, device: Device = "cpu", *, backend: str = "mmap") -> None:
-        if not isinstance(filename, (str, os.PathLike)):
-            raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
-        path = os.fspath(filename)
-        if not isinstance(path, str):
-            raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+        path = path_of(filename)
         self._framework = framework_of(framework, device)
         is_mapped = _is_mapped(backend)
         self._path = path
@@ -199,7 +199,18 @@ class _safe_open_handle(_Reader):
         self._model = _open_descriptor(descriptor, self._path, is_mapped)
 
 
+def path_of(filename: Filename) -> str:
+    if not isinstance(filename, (str, os.PathLike)):
+        raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
+    path = os.fspath(filename)
+    if not isinstance(path, str):
+        raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+    return path
+
+
 def _is_mapped(backend: str) -> bool:
+    if not isinstance(backend, str):
+        raise TypeError(f"argument 'backend': expected a name, not {type(backend).__name__}")
     if backend not in ("mmap", "pread"):
         raise SafetensorError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     return backend == "mmap"
@@ -208,10 +219,8 @@ def _is_mapped(backend: str) -> bool:
 def _open(path: str, is_mapped: bool) -> _core.OpenModel:
     try:
         mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        error = FileNotFoundError(f"No such file or directory: {path}")
-        error.errno = errno.ENOENT
-        raise error from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(errno.ENOENT, "No such file or directory", path) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if path.endswith((".mlx", ".index.json")):  # for which the core has another meaning

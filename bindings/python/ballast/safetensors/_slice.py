@@ -36,7 +36,7 @@ def parse(index: Any, shape: Sequence[int]) -> Part:
         else:
             taken = range(size)[slice(*item)]
             bounds.append((taken.start, max(taken.start, taken.stop), min(taken.step, max(size, 1))))
-            kept.append(len(taken))
+            kept.append(max(0, -((taken.start - taken.stop) // taken.step)))  # len() has a limit
     return Part(bounds, (*kept, *shape[len(items) :]))
 
 

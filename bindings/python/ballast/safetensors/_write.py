@@ -13,6 +13,7 @@ from typing import Any
 from ballast import _core
 from ballast.errors import ArgumentError, UnsupportedError, WriteError
 from ballast.safetensors._errors import SafetensorError, without_path, worded
+from ballast.safetensors._open import Filename, path_of
 
 #: A tensor as the core takes it: its name, dtype, shape and bytes.
 Item = tuple[str, str, tuple[int, ...], Any]
@@ -88,9 +89,7 @@ def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str]
     return to_bytes(_items(tensor_dict), metadata)
 
 
-def serialize_file(
-    tensor_dict: Mapping[str, TensorSpec], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
-) -> None:
+def serialize_file(tensor_dict: Mapping[str, TensorSpec], filename: Filename, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a SafeTensors file. It is there under its name only when it is complete."""
     to_file(_items(tensor_dict), filename, metadata)
 
@@ -153,14 +152,12 @@ def to_bytes(items: Sequence[Item], metadata: Mapping[str, str] | None) -> bytes
         raise worded(_DOING, "<memory>", str(error)) from None
 
 
-def to_file(items: Sequence[Item], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> None:
-    if not isinstance(filename, (str, os.PathLike)):
-        raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
-    path = os.fspath(filename)
+def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, str] | None) -> None:
+    path = path_of(filename)
     texts = _texts(metadata)
+    if why := _no_place(path):
+        raise SafetensorError(f"{_DOING}: I/O error: {why} ({path}: cannot write)")
     # The core goes by the ending, and takes a name without one for a directory.
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise SafetensorError(f"{_DOING}: I/O error: not a regular file ({path}: cannot be replaced)")
     given = path if path.endswith(".safetensors") else _beside(path)
     try:
         with _naming_what_is_no_text(items, texts):
@@ -176,6 +173,17 @@ def to_file(items: Sequence[Item], filename: str | os.PathLike[str], metadata: M
             with contextlib.suppress(OSError):
                 os.unlink(given)
             raise SafetensorError(f"{_DOING}: I/O error: {error.strerror} ({path}: cannot write)") from None
+
+
+def _no_place(path: str) -> str | None:
+    """Why no file can be written there."""
+    if not path:
+        return "No such file or directory"
+    if os.path.isdir(path):
+        return "Is a directory"
+    if path.endswith("/"):
+        return "Not a directory"
+    return "not a regular file" if os.path.exists(path) and not os.path.isfile(path) else None
 
 
 def _beside(path: str) -> str:
