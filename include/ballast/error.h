@@ -20,7 +20,8 @@ enum class Errc {
 
 struct [[nodiscard]] Error {
   Errc code;
-  std::string message;  // one line, safe to print: names from files are escaped
+  std::string message;   // one line, safe to print: names from files are escaped
+  int system_error = 0;  // its errno, if the operating system refused
 
   // Prefixes "place: ", the one thing that a layer knows and the one below it did not.
   Error at(std::string_view place) &&;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <expected>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +15,13 @@ namespace ballast {
 template <class... Args>
 std::unexpected<Error> fail(Errc code, fmt::format_string<Args...> format, Args&&... args) {
   return std::unexpected(Error{.code = code, .message = fmt::format(format, std::forward<Args>(args)...)});
+}
+
+// The operating system refused with this errno: return fail_errno(Errc::kWrite, errno, "{}: cannot write", path);
+template <class... Args>
+std::unexpected<Error> fail_errno(Errc code, int error, fmt::format_string<Args...> format, Args&&... args) {
+  std::string message = fmt::format(format, std::forward<Args>(args)...) + ": " + std::generic_category().message(error);
+  return std::unexpected(Error{.code = code, .message = std::move(message), .system_error = error});
 }
 
 // Passes another call's error on, said to have happened at `place`.

@@ -62,7 +62,7 @@ Result<std::set<std::string>> list_names(const fs::path& directory) {
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     names.insert(entry->path().filename().string());
   }
-  if (error) return fail(Errc::kIo, "cannot list the directory: {}", error.message());
+  if (error) return fail_errno(Errc::kIo, error.value(), "cannot list the directory");
   return names;
 }
 

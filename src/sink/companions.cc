@@ -118,7 +118,7 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
     if (name.starts_with('.') || (is_weights_name(name) && !is_side_file(name)) || !entry->is_regular_file(ignored)) continue;
     companions.push_back({.name = name, .path = entry->path().string()});
   }
-  if (error) return fail(Errc::kIo, "{}: cannot list the directory: {}", escape(directory), error.message());
+  if (error) return fail_errno(Errc::kIo, error.value(), "{}: cannot list the directory", escape(directory));
   std::ranges::sort(companions, {}, &Companion::name);
 
   const auto config = std::ranges::find(companions, kConfig, &Companion::name);

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <system_error>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -97,19 +96,17 @@ Result<void> overwrite(const std::string& path, std::string_view old, std::strin
   while (end > first && old[end - 1] == header[end - 1]) --end;
   if (first / kPage != (end - 1) / kPage) return {};
 
-  const auto fail_errno = [&](std::string_view what) {
-    return fail(Errc::kWrite, "{}: {}: {}", escape(path), what, std::generic_category().message(errno));
-  };
+  const auto fail_here = [&](std::string_view what) { return fail_errno(Errc::kWrite, errno, "{}: {}", escape(path), what); };
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return fail_errno("cannot write");
+  if (fd < 0) return fail_here("cannot write");
   Result<void> outcome;
   std::string now(old.size(), '\0');
   if (::pread(fd, now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
     outcome = fail(Errc::kIo, "{}: was changed by someone else meanwhile", escape(path));
   } else if (const ssize_t count = ::pwrite(fd, header.data() + first, end - first, static_cast<off_t>(first)); count < 0) {
-    outcome = fail_errno("writing the header");
+    outcome = fail_here("writing the header");
   }
-  if (outcome && ::fsync(fd) != 0) outcome = fail_errno("cannot sync");
+  if (outcome && ::fsync(fd) != 0) outcome = fail_here("cannot sync");
   ::close(fd);
   done = outcome.has_value();
   return outcome;

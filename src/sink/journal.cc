@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -16,8 +15,8 @@
 namespace ballast {
 namespace {
 
-std::unexpected<Error> fail_errno(const std::string& path) {
-  return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), std::generic_category().message(errno));
+std::unexpected<Error> fail_here(const std::string& path) {
+  return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
 }
 
 bool append(int fd, const void* bytes, std::size_t size) {
@@ -61,13 +60,13 @@ Result<Journal> Journal::open(std::string path, std::string_view key, std::funct
   const std::string found = read_whole(path);
   const bool same = found.starts_with(key) && found.size() >= key.size();
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (same ? 0 : O_TRUNC), 0666);
-  if (fd < 0) return fail_errno(path);
+  if (fd < 0) return fail_here(path);
   Journal journal(std::move(path), fd, std::move(sync));
-  if (!same && !append(fd, key.data(), key.size())) return fail_errno(journal.path_);
+  if (!same && !append(fd, key.data(), key.size())) return fail_here(journal.path_);
   if (same) {
     // A record that was cut off by the end of the last run is as if it were not there.
     const std::size_t whole = (found.size() - key.size()) / sizeof(Record) * sizeof(Record);
-    if (::ftruncate(fd, static_cast<off_t>(key.size() + whole)) != 0) return fail_errno(journal.path_);
+    if (::ftruncate(fd, static_cast<off_t>(key.size() + whole)) != 0) return fail_here(journal.path_);
     journal.read(std::string_view(found).substr(key.size(), whole));
   }
   return journal;
@@ -114,7 +113,7 @@ Result<void> Journal::flush() {
 Result<void> Journal::flush_locked() {
   if (pending_.empty()) return {};
   if (auto synced = sync_(); !synced) return synced;
-  if (!append(fd_, pending_.data(), pending_.size() * sizeof(Record)) || ::fdatasync(fd_) != 0) return fail_errno(path_);
+  if (!append(fd_, pending_.data(), pending_.size() * sizeof(Record)) || ::fdatasync(fd_) != 0) return fail_here(path_);
   pending_.clear();
   pending_bytes_ = 0;
   return {};

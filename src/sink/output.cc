@@ -63,7 +63,7 @@ Result<void> Output::keep_incomplete() {
   if (!directory_) return {};
   do {
     if (::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
-      return fail(Errc::kWrite, "{}: cannot make the directory: {}", escape(incomplete_), std::generic_category().message(errno));
+      return fail_errno(Errc::kWrite, errno, "{}: cannot make the directory", escape(incomplete_));
     }
     lock_ = OpenFile(lock_directory(incomplete_));
     if (lock_.fd() < 0) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));

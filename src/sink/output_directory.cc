@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::unexpected<Error> fail_here(const std::string& path, std::string_view what, int error) {
-  return fail(Errc::kWrite, "{}: {}: {}", escape(path), what, std::generic_category().message(error));
+  return fail_errno(Errc::kWrite, error, "{}: {}", escape(path), what);
 }
 
 std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }

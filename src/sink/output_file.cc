@@ -19,8 +19,6 @@
 namespace ballast {
 namespace {
 
-std::string message_of(int error) { return std::generic_category().message(error); }
-
 std::string descriptor_path(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
 // Where a link leads in the end: the file that a plain write would change.
@@ -53,7 +51,7 @@ Result<void> check_replaceable(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return {};
   if (S_ISDIR(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is a directory", escape(path));
   if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is not a regular file", escape(path));
-  if (::access(path.c_str(), W_OK) != 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), message_of(errno));
+  if (::access(path.c_str(), W_OK) != 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
   return {};
 }
 
@@ -73,7 +71,7 @@ Result<void> sync_folder(const std::string& folder) {
   const int error = errno;
   if (fd >= 0) ::close(fd);
   // Some filesystems cannot sync a folder; the file itself is safe by then.
-  if (!synced && error != EINVAL) return fail(Errc::kWrite, "{}: cannot sync the folder: {}", escape(folder), message_of(error));
+  if (!synced && error != EINVAL) return fail_errno(Errc::kWrite, error, "{}: cannot sync the folder", escape(folder));
   return {};
 }
 
@@ -92,8 +90,8 @@ OutputFile::~OutputFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::unexpected<Error> OutputFile::fail_errno(std::string_view what, int error) const {
-  return fail(Errc::kWrite, "{}: {}: {}", escape(path_), what, message_of(error));
+std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) const {
+  return fail_errno(Errc::kWrite, error, "{}: {}", escape(path_), what);
 }
 
 Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
@@ -106,13 +104,13 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
     if (auto checked = check_replaceable(path); !checked) return std::unexpected(checked.error());
   }
   auto [fd, hidden] = open_unnamed(folder);
-  if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(path), message_of(errno));
+  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
   return OutputFile(std::move(path), std::move(folder), fd, std::move(hidden));
 }
 
 Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
   const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) return fail(Errc::kWrite, "{}: cannot write: {}", escape(kept), message_of(errno));
+  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(kept));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
     return fail(Errc::kWrite, "{}: another run is at work on it", escape(kept));
@@ -125,12 +123,12 @@ Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
 
 Result<std::uint64_t> OutputFile::size() const {
   struct stat status{};
-  if (::fstat(fd_, &status) != 0) return fail_errno("fstat", errno);
+  if (::fstat(fd_, &status) != 0) return fail_here("fstat", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<void> OutputFile::clear() {
-  if (::ftruncate(fd_, 0) != 0) return fail_errno("cannot empty the file", errno);
+  if (::ftruncate(fd_, 0) != 0) return fail_here("cannot empty the file", errno);
   return {};
 }
 
@@ -141,7 +139,7 @@ Result<void> OutputFile::reserve(std::uint64_t size) {
     failed = ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (failed == EINTR);
   if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ::ftruncate(fd_, static_cast<off_t>(size)) == 0 ? 0 : errno;
-  if (failed != 0) return fail_errno(fmt::format("no room for {} bytes", size), failed);
+  if (failed != 0) return fail_here(fmt::format("no room for {} bytes", size), failed);
   return {};
 }
 
@@ -150,7 +148,7 @@ Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byt
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(fmt::format("writing {} bytes at {}", bytes.size(), offset), errno);
+    if (count < 0) return fail_here(fmt::format("writing {} bytes at {}", bytes.size(), offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
@@ -172,14 +170,14 @@ Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std
 }
 
 Result<void> OutputFile::sync() {
-  if (::fsync(fd_) != 0) return fail_errno("cannot sync", errno);
+  if (::fsync(fd_) != 0) return fail_here("cannot sync", errno);
   return {};
 }
 
 Result<void> OutputFile::link_to(const std::string& name) {
   const int linked = hidden_.empty() ? ::linkat(AT_FDCWD, descriptor_path(fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW)
                                      : ::rename(hidden_.c_str(), name.c_str());
-  if (linked != 0) return fail_errno("cannot give it its name", errno);
+  if (linked != 0) return fail_here("cannot give it its name", errno);
   hidden_ = name;
   return {};
 }
@@ -198,7 +196,7 @@ Result<void> OutputFile::publish() {
   if (hidden_.empty()) {
     if (auto linked = link_to(hidden_name(folder_)); !linked) return linked;
   }
-  if (::rename(hidden_.c_str(), path_.c_str()) != 0) return fail_errno("cannot replace the file", errno);
+  if (::rename(hidden_.c_str(), path_.c_str()) != 0) return fail_here("cannot replace the file", errno);
   hidden_.clear();
   return {};
 }

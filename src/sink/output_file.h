@@ -53,7 +53,7 @@ class OutputFile {
 
  private:
   OutputFile(std::string path, std::string folder, int fd, std::string hidden);
-  std::unexpected<Error> fail_errno(std::string_view what, int error) const;
+  std::unexpected<Error> fail_here(std::string_view what, int error) const;
   Result<void> link_to(const std::string& name);
 
   std::string path_;

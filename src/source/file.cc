@@ -24,10 +24,7 @@
 namespace ballast {
 namespace {
 
-std::unexpected<Error> fail_errno(std::string_view what, int error) {
-  const bool absent = error == ENOENT || error == ENOTDIR;
-  return fail(absent ? Errc::kNotFound : Errc::kIo, "{}: {}", what, std::generic_category().message(error));
-}
+Errc code_of(int error) { return error == ENOENT || error == ENOTDIR ? Errc::kNotFound : Errc::kIo; }
 
 class FileDescriptor {
  public:
@@ -75,7 +72,7 @@ class FileSource final : public Source {
     while (!out.empty()) {
       const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kMostPerCall), static_cast<off_t>(offset));
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return fail_errno(fmt::format("reading {} bytes at {}", out.size(), offset), errno);
+      if (count < 0) return fail_errno(Errc::kIo, errno, "reading {} bytes at {}", out.size(), offset);
       if (count == 0) {
         if (auto checked = check_size(); !checked) return checked;
         return fail(Errc::kIo, "the file ends at byte {}, it had {}", offset, size_);
@@ -136,7 +133,7 @@ class FileSource final : public Source {
     const std::scoped_lock lock(mutex_);
     if (map_ == nullptr) {
       void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
-      if (address == MAP_FAILED) return fail_errno(fmt::format("mapping {} bytes", size_), errno);
+      if (address == MAP_FAILED) return fail_errno(Errc::kIo, errno, "mapping {} bytes", size_);
       map_ = address;
     }
     return std::span(static_cast<const std::byte*>(map_), size_);
@@ -149,7 +146,8 @@ class FileSource final : public Source {
     const std::uint64_t first = (offset + page - 1) / page * page;
     const std::uint64_t last = (offset + length) / page * page;
     if (first >= last) return {};
-    if (::madvise(static_cast<std::byte*>(map_) + first, last - first, MADV_DONTNEED) != 0) return fail_errno("madvise", errno);
+    if (::madvise(static_cast<std::byte*>(map_) + first, last - first, MADV_DONTNEED) != 0)
+      return fail_errno(Errc::kIo, errno, "madvise");
     return {};
   }
 
@@ -158,7 +156,7 @@ class FileSource final : public Source {
 
   Result<void> check_size() const {
     struct stat now{};
-    if (::fstat(fd_.get(), &now) != 0) return fail_errno("fstat", errno);
+    if (::fstat(fd_.get(), &now) != 0) return fail_errno(Errc::kIo, errno, "fstat");
     if (std::cmp_less(now.st_size, size_)) {
       return fail(Errc::kIo, "file was cut short while open: it has {} bytes, it had {}", now.st_size, size_);
     }
@@ -206,9 +204,9 @@ class FileSource final : public Source {
 Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access) {
   if (path.find('\0') != std::string::npos) return fail(Errc::kInvalidArgument, "cannot open: the path holds a NUL byte");
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block us
-  if (fd.get() < 0) return fail_errno("cannot open", errno);
+  if (fd.get() < 0) return fail_errno(code_of(errno), errno, "cannot open");
   struct stat status{};
-  if (::fstat(fd.get(), &status) != 0) return fail_errno("cannot open", errno);
+  if (::fstat(fd.get(), &status) != 0) return fail_errno(code_of(errno), errno, "cannot open");
   if (!S_ISREG(status.st_mode)) return fail(Errc::kIo, "is not a regular file");
   const bool mappable = access == Access::kMmap || (access == Access::kAuto && !is_on_network(fd.get()));
   return std::make_unique<FileSource>(std::move(fd), static_cast<std::uint64_t>(status.st_size), mappable);

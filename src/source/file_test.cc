@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <filesystem>
 
 #include <fcntl.h>
@@ -179,6 +180,14 @@ TEST(FileSource, PathThroughAFileIsNotFound) {
   const TempDir dir;
   dir.write("f", "");
   EXPECT_TRUE(fails(open_file(dir.path("f/g"), Access::kAuto), Errc::kNotFound, "cannot open: Not a directory"));
+}
+
+TEST(FileSource, ErrorsKeepTheNumberOfTheSystem) {
+  const TempDir dir;
+  const auto source = open_file(dir.path("f"), Access::kAuto);
+  ASSERT_FALSE(source);
+  EXPECT_EQ(source.error().system_error, ENOENT);
+  EXPECT_EQ(Error(source.error()).at("f").system_error, ENOENT);
 }
 
 TEST(FileSource, DirectoryIsNotAFile) {

@@ -404,10 +404,23 @@ class TestExceptions:
                 work()
         assert not any(tmp_path.glob("a*")) and not (tmp_path / "out").exists()
 
-    def test_a_missing_file_has_its_number(self, tmp_path):
-        with pytest.raises(FileNotFoundError) as caught:
-            ballast.open(tmp_path / "none.safetensors")
-        assert caught.value.errno == pickle.loads(pickle.dumps(caught.value)).errno == errno.ENOENT
+    def test_the_systems_reasons_are_told(self, tmp_path):
+        (tmp_path / "file").write_bytes(b"")
+        for work, kind, number in (
+            (lambda: ballast.open(tmp_path / "none.safetensors"), ballast.MissingError, errno.ENOENT),
+            (lambda: ballast.open(tmp_path / "file/m.safetensors"), ballast.MissingError, errno.ENOTDIR),
+            (lambda: ballast.open(tmp_path / ("x" * 300)), ballast.ReadError, errno.ENAMETOOLONG),
+            (lambda: ballast.save({"a": np.zeros(2)}, tmp_path / "no/m.safetensors"), ballast.WriteError, errno.ENOENT),
+            (lambda: ballast.save({"a": np.zeros(2)}, tmp_path / "no/such/model"), ballast.WriteError, errno.ENOENT),
+            (lambda: ballast.save({"a": np.zeros(2)}, tmp_path / "file"), ballast.WriteError, None),
+        ):
+            with pytest.raises(kind) as caught:
+                work()
+            for error in (caught.value, pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+                assert type(error) is type(caught.value) and str(error) == str(caught.value)
+                assert getattr(error, "errno", None) == number
+                if number is not None:
+                    assert error.strerror == os.strerror(number)
 
     def test_paths_need_not_be_utf8(self, tmp_path):
         path = os.fsdecode(os.fsencode(tmp_path) + b"/w\xff.safetensors")

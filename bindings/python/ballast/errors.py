@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from typing import Any
 
 
 class BallastError(Exception):
@@ -11,13 +13,19 @@ class BallastError(Exception):
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = dict(self.__dict__)
+        if isinstance(self, OSError):
+            state |= {"errno": self.errno, "strerror": self.strerror}
+        return type(self), self.args, state
+
 
 class ReadError(BallastError, OSError):
-    """The operating system refused or broke off a read."""
+    """The operating system refused or broke off a read. `errno` and `strerror` are its own, where it gave a reason."""
 
 
 class WriteError(BallastError, OSError):
-    """The output could not be written."""
+    """The output could not be written. `errno` and `strerror` are those of the system, where it gave a reason."""
 
 
 class CorruptError(BallastError, ValueError):
@@ -34,6 +42,7 @@ class MissingError(BallastError, FileNotFoundError):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self.errno = errno.ENOENT
+        self.strerror = os.strerror(errno.ENOENT)
 
 
 class TensorNotFoundError(BallastError, KeyError):

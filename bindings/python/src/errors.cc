@@ -1,6 +1,10 @@
 #include "errors.h"
 
+#include <string>
 #include <string_view>
+#include <system_error>
+
+#include <nanobind/stl/string.h>
 
 namespace ballast::python {
 namespace {
@@ -26,6 +30,10 @@ constexpr std::string_view name_of(Errc code) {
 void raise(const Error& error) {
   const nb::object type = nb::module_::import_("ballast.errors").attr(name_of(error.code).data());
   const nb::object exception = type(nb::str(error.message.data(), error.message.size()));
+  if (error.system_error != 0) {
+    exception.attr("errno") = error.system_error;
+    exception.attr("strerror") = std::generic_category().message(error.system_error);
+  }
   PyErr_SetObject(type.ptr(), exception.ptr());
   throw nb::python_error();
 }
