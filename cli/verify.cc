@@ -85,38 +85,14 @@ void print_text(const std::string& path, const VerifyReport& found) {
   }
 }
 
-// Whether bits and groups of a quantized model make sense of its tensors.
-void check_quantization(const Options& options, VerifyReport& found) {
-  const auto model = found.ok() ? Model::open(options.path, options.read.open()) : std::unexpected(Error{});
-  if (!model || !model->config() || !model->config()->quantized) return;
-  const auto quantized = verify_quantized(options.path);
-  if (!quantized) {
-    found.skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
-    return;
-  }
-  found.checks.insert(found.checks.end(), quantized->checks.begin(), quantized->checks.end());
-  found.defects.insert(found.defects.end(), quantized->defects.begin(), quantized->defects.end());
-}
-
-Result<VerifyReport> verify_any(const Options& options) {
-  if (is_parquet_model(options.path)) {
-    auto found = verify_quantized(options.path);
-    if (found && options.values)
-      found->skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
-    return found;
-  }
-  ProgressBar bar("verifying");
-  auto found = verify(options.path, {.open = options.read.open(),
-                                     .values = options.values,
-                                     .sha256 = options.sha256,
-                                     .threads = options.threads,
-                                     .progress = bar.callback()});
-  if (found) check_quantization(options, *found);
-  return found;
-}
-
 Exit run_verify(const Options& options) {
-  const auto found = verify_any(options);
+  ProgressBar bar("verifying");
+  const auto found = verify_model(options.path, {.open = options.read.open(),
+                                                 .values = options.values,
+                                                 .sha256 = options.sha256,
+                                                 .threads = options.threads,
+                                                 .progress = bar.callback()});
+  bar.clear();
   if (!found) return report(found.error());
   if (options.json) {
     print_json(options.path, *found);

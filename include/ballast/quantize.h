@@ -82,9 +82,9 @@ struct ValidateOptions {
 // not quantized must be the same to the byte.
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
 
-// Checks a quantized model in either format by itself: sizes, what its metadata tells, sums of its files where there are some,
-// and what goes by timestep. Fails only when there is nothing to check.
-Result<VerifyReport> verify_quantized(const std::string& path);
+// verify() for any model, which checks what is quantized as well: sizes, what its metadata tells, sums of its files where there
+// are some, and what goes by timestep.
+Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
 
 struct DequantizeOptions {
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before

@@ -51,7 +51,7 @@ class Verifier {
       auto shard = open_shard(file, location.index_path, options_.open);
       if (shard) {
         add_file(file, shard->file_size, shard->header.tensors.size());
-        data_bytes_ += shard->source->size();
+        data_bytes_ += data_bytes(*shard);
         shards_.push_back(std::move(*shard));
         continue;
       }
@@ -133,17 +133,16 @@ class Verifier {
       const auto stats = compute_stats(*model, names, stats_options);
       if (!stats && stats.error().code == Errc::kCorrupt) {  // text that stands for no value of its dtype
         defect(stats.error().message);
-        done_ += shard.source->size();
-        continue;
+      } else if (!stats) {
+        return std::unexpected(stats.error());
       }
-      if (!stats) return std::unexpected(stats.error());
-      for (std::size_t i = 0; i < names.size(); ++i) {
+      for (std::size_t i = 0; stats && i < names.size(); ++i) {
         if (!(*stats)[i]) continue;
         for (const std::string& message : check_values(model->tensors()[i], *(*stats)[i], options_.limits)) {
           defect(fmt::format("{}: tensor {}: {}", escape(shard.path), quote(names[i]), message));
         }
       }
-      done_ += shard.source->size();
+      if (!advance(data_bytes(shard), shard.path)) return fail(Errc::kCancelled, "cancelled");
     }
     return {};
   }
@@ -153,14 +152,22 @@ class Verifier {
     for (VerifiedFile& file : report_.files) {
       const auto source = open_file(file.path, Access::kPread);
       if (!source) return fail_at(escape(file.path), source.error());
-      auto hash = sha256(**source, [&](std::uint64_t bytes) {
-        done_ += bytes;
-        return !options_.progress || options_.progress(done_, total_, file.path);
-      });
+      auto hash = sha256(**source, [&](std::uint64_t bytes) { return advance(bytes, file.path); });
       if (!hash) return fail_at(escape(file.path), hash.error());
       file.sha256 = std::move(*hash);
     }
     return {};
+  }
+
+  static std::uint64_t data_bytes(const Shard& shard) {
+    std::uint64_t bytes = 0;
+    for (const TensorInfo& tensor : shard.header.tensors) bytes += tensor.bytes();
+    return bytes;
+  }
+
+  bool advance(std::uint64_t bytes, const std::string& what) {
+    done_ += bytes;
+    return !options_.progress || options_.progress(done_, total_, what);
   }
 
   Progress progress_from_here() const {
@@ -173,7 +180,7 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   std::vector<Shard> shards_;     // those that could be opened
-  std::uint64_t data_bytes_ = 0;  // of their sources
+  std::uint64_t data_bytes_ = 0;  // of their tensors
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

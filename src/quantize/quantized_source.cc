@@ -3,11 +3,21 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fmt/format.h>
+
 #include <ballast/quantize.h>
 
 #include "base/checked.h"
+#include "base/text.h"
+#include "quantize/parquet_metadata.h"
 
 namespace ballast {
+
+std::string FileSum::difference() const {
+  return fmt::format("{}: its SHA-256 is {}, {} says {}", escape(path), found, kParquetMetadataFile, quote(expected));
+}
+
+Result<std::vector<FileSum>> QuantizedSource::hash_files(const Progress&) const { return {}; }
 
 Result<std::unique_ptr<QuantizedSource>> open_quantized(const std::string& path) {
   return is_parquet_model(path) ? open_parquet_quantized(path) : open_mlx_quantized(path);

@@ -11,6 +11,7 @@
 
 #include <ballast/error.h>
 #include <ballast/model.h>
+#include <ballast/progress.h>
 #include <ballast/quantize_config.h>
 
 #include "quantize/rows.h"
@@ -29,6 +30,16 @@ struct QuantizedTensor {
   std::string file;  // where it is, or begins
 
   bool is_quantized() const { return format.bits != 0; }
+};
+
+// The SHA-256 of a file.
+struct FileSum {
+  std::string path;
+  std::string found;
+  std::string expected;  // by the metadata of the model
+
+  bool agrees() const { return found == expected; }
+  std::string difference() const;
 };
 
 // A quantized model in either format, to be read in pieces. All sizes are known to agree. Thread-safe.
@@ -54,8 +65,8 @@ class QuantizedSource {
   // What the layers have for groups of timesteps, if anything.
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
-  // Whether the files are those that were written, where there are checksums to tell.
-  virtual Result<void> check_files() const { return {}; }
+  // The sums of files(), where there are some to compare them with.
+  virtual Result<std::vector<FileSum>> hash_files(const Progress& progress = {}) const;
 
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const = 0;

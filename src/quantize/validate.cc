@@ -43,7 +43,11 @@ class Validation {
 
   Result<QuantizeReport> run() {
     if (auto paired = pair_tensors(); !paired) return std::unexpected(paired.error());
-    if (auto checked = quantized_.check_files(); !checked) return std::unexpected(checked.error());
+    const auto sums = quantized_.hash_files();
+    if (!sums) return std::unexpected(sums.error());
+    for (const FileSum& sum : *sums) {
+      if (!sum.agrees()) return fail(Errc::kCorrupt, "{}", sum.difference());
+    }
     if (auto read = quantized_.read_time_aware(); !read) return std::unexpected(read.error());
     cut();
     std::vector<Buffers> buffers(thread_count(options_.threads));
@@ -201,6 +205,37 @@ class Validation {
   std::uint64_t total_ = 0;
 };
 
+// Whether bits and groups make sense of the tensors, and files have the sums that their metadata tells.
+Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptions& options) {
+  VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
+  if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
+  const auto defect = [&](std::string message) {
+    report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
+  };
+  const auto source = open_quantized(path);
+  if (!source && source.error().code != Errc::kCorrupt) return std::unexpected(source.error());
+  if (!source) {
+    defect(source.error().message);
+    return report;
+  }
+  for (const std::string& file : (*source)->files()) {
+    std::error_code unknown;
+    report.files.push_back({.path = file, .size = std::filesystem::file_size(file, unknown)});
+    report.bytes += report.files.back().size;
+  }
+  report.tensors = (*source)->tensors().size();
+  if (const auto times = (*source)->read_time_aware(); !times) defect(times.error().message);
+  if ((*source)->format() != QuantizeFormat::kParquet) return report;
+  report.checks.emplace_back("sha256");
+  const auto sums = (*source)->hash_files(options.progress);
+  if (!sums) return std::unexpected(sums.error());
+  for (std::size_t i = 0; i < sums->size(); ++i) {
+    if (!(*sums)[i].agrees()) defect((*sums)[i].difference());
+    if (options.sha256) report.files[i].sha256 = (*sums)[i].found;
+  }
+  return report;
+}
+
 }  // namespace
 
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options) {
@@ -212,27 +247,19 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   return Validation(original, **source, options).run();
 }
 
-Result<VerifyReport> verify_quantized(const std::string& path) {
-  VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
-  const auto note = [&](std::string_view check, const Error& error) {
-    report.defects.push_back({.check = std::string(check), .message = error.message});
-  };
-  const auto source = open_quantized(path);
-  if (!source && source.error().code != Errc::kCorrupt) return std::unexpected(source.error());
-  if (!source) {
-    note("quantization", source.error());
+Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
+  if (is_parquet_model(path)) return verify_quantized(path, options);
+  auto report = verify(path, options);
+  if (!report || !report->ok()) return report;
+  const auto model = Model::open(path, options.open);
+  if (!model || !model->config() || !model->config()->quantized) return report;
+  const auto quantized = verify_quantized(path, {});
+  if (!quantized) {
+    report->skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
     return report;
   }
-  for (const std::string& file : (*source)->files()) {
-    std::error_code unknown;
-    report.files.push_back({.path = file, .size = std::filesystem::file_size(file, unknown)});
-    report.bytes += report.files.back().size;
-  }
-  report.tensors = (*source)->tensors().size();
-  if (const auto times = (*source)->read_time_aware(); !times) note("quantization", times.error());
-  if ((*source)->format() != QuantizeFormat::kParquet) return report;
-  report.checks.emplace_back("sha256");
-  if (const auto checked = (*source)->check_files(); !checked) note("sha256", checked.error());
+  report->checks.insert(report->checks.end(), quantized->checks.begin(), quantized->checks.end());
+  report->defects.insert(report->defects.end(), quantized->defects.begin(), quantized->defects.end());
   return report;
 }
 

@@ -68,6 +68,7 @@ WORK = {
     "dequantize": lambda path, quantized, out, **options: ballast.dequantize(quantized, out, sync=False, **options),
     "validate": lambda path, quantized, out, **options: ballast.validate(path, quantized, **options),
     "verify": lambda path, quantized, out, **options: ballast.verify(path, values=True, **options),
+    "verify quantized": lambda path, quantized, out, **options: ballast.verify(quantized, **options),
 }
 
 
@@ -84,12 +85,19 @@ class TestProgress:
         done = [done for done, _, _ in calls]
         assert done == sorted(done) and done[-1] > 0 and all(done <= total for done, total, _ in calls)
 
-    @pytest.mark.parametrize("name", sorted(set(WORK) - {"verify"}))  # of which the headers count, but nobody tells of them
-    def test_all_is_done_at_the_end(self, path, quantized, tmp_path, name):
+    def test_all_is_done_at_the_end(self, work):
         calls = []
-        WORK[name](path, quantized, tmp_path / "out", progress=lambda *call: calls.append(call))
+        work(progress=lambda *call: calls.append(call))
         done, total, _ = calls[-1]
         assert done == total
+
+    @pytest.mark.parametrize("options", [{"values": True}, {"sha256": True}, {"values": True, "sha256": True}])
+    def test_verify_ends_at_its_total(self, tmp_path, options):
+        arrays = {"a": np.ones(5, np.float32), "b": np.ones((3, 2))}
+        ballast.save(arrays, tmp_path / "shards", max_shard_bytes=1, sync=False)
+        calls = []
+        ballast.verify(tmp_path / "shards", progress=lambda *call: calls.append(call), **options)
+        assert calls[-1][0] == calls[-1][1] > 0
 
     def test_false_stops_at_every_call(self, work, tmp_path):
         calls = []

@@ -171,9 +171,7 @@ nb::dict describe_model(const FsPath& path) {
 nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return is_parquet_model(path.get())
-               ? verify_quantized(path.get())
-               : verify(path.get(), {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
+    return verify_model(path.get(), {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
