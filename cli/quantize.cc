@@ -165,12 +165,7 @@ Exit run_quantize(const Options& options) {
     print("\n");
     print_layers(*done, config->min_accuracy, options.all_layers);
   }
-  if (!done->passed) {
-    warn(fmt::format("some layers are below the minimum cosine of {}{}", config->min_accuracy,
-                     config->target_model_size_mb ? ": the size leaves them no more bits" : " even with 8 bits"));
-    if (options.validate) return kFoundFalse;
-  }
-  return kDone;
+  return options.validate && !done->passed ? kFoundFalse : kDone;
 }
 
 // An option that sets a field of the config; what is wrong with it is found with the other sources.

@@ -57,6 +57,20 @@ void add_blocks(std::vector<TensorBlock>& blocks, std::size_t tensor, std::uint6
   }
 }
 
+// Which layers are not good enough, the first few by name.
+std::string describe_below(const std::vector<LayerReport>& layers, const QuantizeConfig& config) {
+  constexpr std::size_t kFew = 3;
+  std::vector<std::string> names;
+  for (const LayerReport& layer : layers) {
+    if (layer.quality.cosine_similarity < config.min_accuracy) names.push_back(quote(layer.name));
+  }
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kFew));
+  return fmt::format("{} of {} layers below the minimum cosine of {}{}: {}{}", count, layers.size(), config.min_accuracy,
+                     config.target_model_size_mb ? ", as the size leaves them no more bits" : " even with 8 bits",
+                     fmt::join(names, ", "), count > kFew ? ", ..." : "");
+}
+
 // The names of the folders in a directory, with commas between.
 std::string folders_in(const std::string& directory) {
   std::vector<std::string> names;
@@ -423,6 +437,7 @@ QuantizeReport Quantization::report() const {
   }
   if (work_.calibration) report.calibration = describe_calibration();
   summarize_layers(report, options_.config.min_accuracy);
+  if (!report.passed) report.warnings.push_back(describe_below(report.layers, options_.config));
   return report;
 }
 

@@ -385,5 +385,5 @@ class TestExample:
         smallest = np.random.default_rng(0).integers(-3, 4, (64, 64)) * np.float32(1e-45)  # which no scale can hold
         save_file({"w": smallest.astype(np.float32)}, folder / "hard.safetensors")
         written = program("--input", "hard.safetensors", "--output", "out")
-        assert written.returncode == 0 and "below the minimum of 0.85" in written.stderr
-        assert "below the minimum of 0.85" in self.refused(program("--input", "hard.safetensors", "--output", "out", "--validate"), 1)
+        assert written.returncode == 0 and "below the minimum cosine of 0.85" in written.stderr
+        assert "below the minimum cosine of 0.85" in self.refused(program("--input", "hard.safetensors", "--output", "out", "--validate"), 1)

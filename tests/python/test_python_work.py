@@ -328,6 +328,13 @@ class TestQuantizing:
         with pytest.raises(ValueError, match="no such setting: 'bits'"):
             ballast.quantize(path, tmp_path / "out", bits=3)
 
+    def test_layers_that_are_not_good_enough_are_told(self, path, tmp_path):
+        report = ballast.quantize(path, tmp_path / "out", min_accuracy=1, **SMALL)
+        assert not report.passed
+        names = "'layers.0.weight', 'layers.1.weight', 'layers.2.weight', ..."
+        assert report.warnings == [f"8 of 8 layers below the minimum cosine of 1 even with 8 bits: {names}"]
+        assert ballast.quantize(path, tmp_path / "out", **SMALL).warnings == []
+
     def test_validates_and_dequantizes_what_is_on_the_disk(self, path, quantized, tmp_path):
         report = ballast.validate(path, quantized, min_accuracy=0.9)
         assert report.passed and not ballast.validate(path, quantized, min_accuracy=0.9999).passed
