@@ -124,6 +124,11 @@ class TestProgress:
     def test_nothing_but_false_stops(self, path, tmp_path, answer):
         ballast.quantize(path, tmp_path / "out", progress=lambda *_: answer, **SMALL)
 
+    def test_false_of_numpy_stops_too(self, path, tmp_path):
+        with pytest.raises(ballast.CancelledError):
+            ballast.quantize(path, tmp_path / "out", progress=lambda *_: np.False_, **SMALL)
+        ballast.quantize(path, tmp_path / "out", progress=lambda *_: np.True_, **SMALL)
+
     def test_true_draws_a_bar(self, path, tmp_path):
         with redirect_stderr(io.StringIO()) as drawn:
             ballast.quantize(path, tmp_path / "out", progress=True, **SMALL)

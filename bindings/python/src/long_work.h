@@ -55,11 +55,17 @@ class LongWork {
     const nanobind::gil_scoped_acquire acquire;
     try {
       const nanobind::object answer = callback_(done, total, nanobind::str(what.data(), what.size()));
-      if (answer.is(nanobind::bool_(false))) is_stopped_ = true;
+      if (is_false(answer)) is_stopped_ = true;
     } catch (nanobind::python_error& error) {
       keep_error(std::move(error));
     }
     return !is_stopped_;
+  }
+
+  // False, or NumPy's, which comparisons of its numbers give.
+  static bool is_false(const nanobind::object& answer) {
+    if (answer.is(nanobind::bool_(false))) return true;
+    return nanobind::isinstance(answer, nanobind::module_::import_("numpy").attr("bool_")) && PyObject_IsTrue(answer.ptr()) == 0;
   }
 
   void keep_error(nanobind::python_error&& error) {
