@@ -209,7 +209,8 @@ class TestInterchange:
         for dtype in ("f16", "F16", "half", "float16", np.float16, np.dtype("<f2")):
             assert model["cube"].to(dtype, allow_loss=True).dtype == np.float16
         np.testing.assert_array_equal(model["half"].to("f32"), arrays["half"].astype(np.float32), strict=True)
-        for dtype in (None, "f13", object, "U4"):
+        assert model["cube"].to("float").dtype == model["cube"].to(float).dtype == np.float64
+        for dtype in (None, "f13", object, "U4", "f8", "i4", "c8"):  # NumPy's letters have bytes after them, ours bits
             with pytest.raises(TypeError, match="dtype"):
                 model["cube"].to(dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +21,7 @@ NAMES: tuple[str, ...] = tuple(_NUMPY)
 
 # How people spell them besides.
 _ALIASES = {name.lower(): name for name in _NUMPY} | {numpy: name for name, numpy in _NUMPY.items() if numpy is not None}
-_ALIASES |= {"half": "F16", "float": "F32", "double": "F64", "f8_e4m3fn": "F8_E4M3"}
+_ALIASES |= {"half": "F16", "double": "F64", "f8_e4m3fn": "F8_E4M3"}
 
 
 @lru_cache(maxsize=None)
@@ -46,6 +47,8 @@ def name_of(dtype: Any) -> str:
     """The SafeTensors dtype that is meant by a name, such as "bf16", or by anything that NumPy takes for a dtype."""
     if isinstance(dtype, str) and dtype.lower() in _ALIASES:
         return _ALIASES[dtype.lower()]
+    if isinstance(dtype, str) and re.fullmatch("[a-zA-Z][0-9]+", dtype):
+        raise TypeError(f"no dtype: {dtype!r}; NumPy counts bytes there, SafeTensors bits, so say float64, int32 and so on")
     if dtype is None:  # which NumPy takes for float64
         raise TypeError("no dtype: None")
     try:
