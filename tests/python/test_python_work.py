@@ -1,6 +1,8 @@
 """What is done to whole models from Python: progress, stopping, event loops, Arrow tables, settings."""
 
 import asyncio
+import copy
+import hashlib
 import io
 import json
 import re
@@ -379,6 +381,19 @@ class TestConfig:
         assert ballast.QuantizeConfig.from_yaml(config.to_yaml()) == config == ballast.QuantizeConfig.from_yaml(tmp_path / "c.yaml")
         assert ballast.QuantizeConfig(**asdict(config)) == config
         assert replace(config, bit_width=6).bit_width == 6 and replace(config, bit_width=3) == config
+
+    def test_replace_lets_another_profile_change_what_was_not_given(self):
+        config = ballast.QuantizeConfig(group_size=32, modality="text")
+        edge = config.replace(deployment_profile="edge")
+        assert edge == ballast.QuantizeConfig(deployment_profile="edge", group_size=32, modality="text")
+        assert edge.replace(deployment_profile="local") == config
+        assert config.replace(group_size=None, modality=None) == ballast.QuantizeConfig()
+        assert config.replace(bit_width=4).replace(deployment_profile="edge").bit_width == 4
+        assert config.replace(bit_width=np.int64(3), fail_fast=np.True_).fail_fast is True
+        if sys.version_info >= (3, 13):
+            assert copy.replace(config, deployment_profile="edge") == edge
+        with pytest.raises(ballast.ArgumentError, match="no such setting: 'bits'"):
+            config.replace(bits=3)
 
     def test_arguments_go_before_the_environment(self, monkeypatch):
         monkeypatch.setenv("BALLAST_BIT_WIDTH", "5")

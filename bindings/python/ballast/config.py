@@ -87,12 +87,21 @@ class QuantizeConfig:
         """From variables such as BALLAST_BIT_WIDTH, which the arguments go before."""
         return cls._of([_core.config_from_environment(), as_fields(given)])
 
+    def replace(self: _Config, **settings: Any) -> _Config:
+        """With other settings; None stands for what the deployment profile has. Unlike dataclasses.replace(), which takes every value
+        along, another profile changes all that was not given.
+
+        >>> QuantizeConfig(group_size=64).replace(deployment_profile="edge").bit_width
+        2
+        """
+        kept = {name: value for name, value in self._given.items() if name not in settings}
+        return self._of([kept, as_fields(settings)])
+
+    __replace__ = replace
+
     def to_yaml(self) -> str:
         """All settings, as from_yaml() reads them."""
-        return _core.config_yaml([self._fields()])
-
-    def _fields(self) -> Fields:
-        return as_fields({field.name: getattr(self, field.name) for field in fields(self)})
+        return _core.config_yaml([as_fields({field.name: getattr(self, field.name) for field in fields(self)})])
 
 
 def as_fields(values: Mapping[str, Any]) -> Fields:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union
 
 import ballast
 from ballast.arrow_quant_v2.config import DiffusionQuantConfig
-from ballast.config import QuantizeConfig, as_fields
+from ballast.config import QuantizeConfig
 from ballast.errors import ArgumentError
 from ballast.model import Path
 from ballast.progress import Progress
@@ -89,11 +89,10 @@ class ArrowQuantV2:
     def _config(self, bit_width: int | None, config: QuantizeConfig | None) -> QuantizeConfig:
         if config is not None and not isinstance(config, QuantizeConfig):
             raise TypeError(f"config is a DiffusionQuantConfig, not {type(config).__name__}")
-        sources = [] if config is None else [config._fields()]
-        sources.append(as_fields({"bit_width": bit_width}))
+        settings: dict[str, Any] = {} if bit_width is None else {"bit_width": bit_width}
         if self.mode == "base":
-            sources.append(as_fields({"enable_time_aware": False, "enable_spatial": False}))
-        return DiffusionQuantConfig._of(sources)
+            settings |= {"enable_time_aware": False, "enable_spatial": False}
+        return (config or DiffusionQuantConfig()).replace(**settings)
 
 
 # What validate() finds by reading the files.
