@@ -169,7 +169,7 @@ class TestZeroCopy:
             assert address(model["cube"].numpy()) != address(model["cube"].numpy(copy=True))
             for name, array in arrays.items():
                 np.testing.assert_array_equal(model[name].numpy(), array, strict=True)
-            with pytest.raises(ValueError, match="no views"):
+            with pytest.raises(ValueError, match="tensor 'cube': the file is not mapped, so that its values can only be copied"):
                 np.array(model["cube"], copy=False)
 
     def test_pages_that_were_released_are_read_again(self, model, arrays):

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar, Union
 
+import numpy as np
+
 from ballast import _core
+from ballast.arguments import text
 
 Fields = dict[str, Union[str, list[str], dict[str, str]]]
 _Config = TypeVar("_Config", bound="QuantizeConfig")
@@ -76,11 +79,11 @@ class QuantizeConfig:
         >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
         'hqq'
         """
-        text = os.fspath(source)
-        if "\n" not in text:
-            with open(text, encoding="utf-8") as file:
-                text = file.read()
-        return cls._of([_core.parse_config(text)])
+        yaml = os.fspath(source)
+        if "\n" not in yaml:
+            with open(yaml, encoding="utf-8") as file:
+                yaml = file.read()
+        return cls._of([_core.parse_config(text("the config", yaml))])
 
     @classmethod
     def from_environment(cls: type[_Config], **given: Any) -> _Config:
@@ -108,18 +111,19 @@ def as_fields(values: Mapping[str, Any]) -> Fields:
     """As the core takes settings: words, lists of words and pairs of words. None is left out."""
     made: Fields = {}
     for name, value in values.items():
+        text("a setting", name)
         if value is None:
             continue
         if isinstance(value, Mapping):
-            made[name] = {str(key): _word(each) for key, each in value.items()}
+            made[name] = {_word(name, key): _word(name, each) for key, each in value.items()}
         elif isinstance(value, str) or not isinstance(value, (Sequence, set, frozenset)):
-            made[name] = _word(value)
+            made[name] = _word(name, value)
         else:
-            made[name] = [_word(each) for each in value]
+            made[name] = [_word(name, each) for each in value]
     return made
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
+def _word(name: str, value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    return str(value)
+    return text(name, str(value))

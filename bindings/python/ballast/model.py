@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
 import numpy as np
 
 from ballast import _core, dtypes
+from ballast.arguments import checked, is_utf8, path_of
 from ballast.errors import TensorNotFoundError, UnsupportedError
 from ballast.progress import Progress, watched
 
@@ -30,12 +31,7 @@ def as_array(dtype: str, shape: tuple[int, ...], buffer: Any) -> Array:
 
 def is_name(name: object) -> TypeGuard[str]:
     """Whether a tensor may be called so: names are UTF-8, which has no lone surrogates."""
-    if not isinstance(name, str):
-        return False
-    try:
-        return name.isascii() or len(name.encode()) > 0
-    except UnicodeEncodeError:
-        return False
+    return isinstance(name, str) and is_utf8(name)
 
 
 class Tensor:
@@ -126,11 +122,15 @@ class Tensor:
         dtype('float32')
         """
         name = dtypes.name_of(dtype)
-        return as_array(name, self.shape, self._model.read_as(self.name, name, allow_loss))
+        return as_array(name, self.shape, self._model.read_as(self.name, name, **checked(allow_loss=allow_loss)))
 
-    def __getitem__(self, index: Any) -> Array:
-        """A part, by NumPy's rules for integers, slices, `...` and None: without a copy where the file is mapped, as numpy() gives it,
-        else reading little more than the bytes it needs. Of F4 and F6 it is given as bytes, in which it has to begin and to end."""
+    @overload
+    def __getitem__(self, index: slice) -> Array: ...
+    @overload
+    def __getitem__(self, index: Any) -> Any: ...
+    def __getitem__(self, index: Any) -> Any:
+        """A part, by NumPy's rules for integers, slices, `...` and None, a scalar where these pick one value: without a copy where
+        the file is mapped, as numpy() gives it, else reading little more than the bytes it needs. Of F4 and F6 it is given as bytes, in which it has to begin and to end."""
         if not dtypes.is_packed(self.dtype):
             try:
                 whole = as_array(self.dtype, self.shape, self._model.view(self.name))
@@ -138,12 +138,15 @@ class Tensor:
                 pass  # it is not mapped
             else:
                 _bounds(self.name, self.shape, index if isinstance(index, tuple) else (index,))
-                return whole[index]  # type: ignore[no-any-return]
+                return whole[index]
         return read_part(self._model, self.name, self.dtype, self.shape, index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            values = as_array(self.dtype, self.shape, self._model.view(self.name))  # or an UnsupportedError
+            try:
+                values = as_array(self.dtype, self.shape, self._model.view(self.name))
+            except UnsupportedError:
+                raise UnsupportedError(f"tensor {self.name!r}: the file is not mapped, so that its values can only be copied") from None
         else:
             values = self.numpy(copy=bool(copy))
         if dtype is None or np.dtype(dtype) == values.dtype:
@@ -174,7 +177,7 @@ def _for_dlpack(dtype: str, values: Array) -> Array:
     return values
 
 
-def read_part(model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...], index: Any) -> Array:
+def read_part(model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...], index: Any) -> Any:
     items = index if isinstance(index, tuple) else (index,)
     bounds, picked = _bounds(name, shape, items)
     part_shape, buffer = model.slice(name, bounds)
@@ -331,7 +334,7 @@ class Model(Mapping[str, Tensor]):
         """
         names = self._core.names()
         with watched(progress, "loading") as callback:
-            buffers = self._core.load_all(threads, memory_limit, callback)
+            buffers = self._core.load_all(**checked(threads=threads, memory_limit=memory_limit), progress=callback)
         made = {}
         for name, buffer in zip(names, buffers):
             info = self._core.info(name)
@@ -365,9 +368,7 @@ def open(path: Path, *, mmap: bool = True, reference: bool = False, max_header_b
     >>> model["bias"].numpy().flags.writeable
     False
     """
-    if max_header_bytes < 0:
-        raise ValueError(f"max_header_bytes is {max_header_bytes}, it must not be negative")
-    return Model(_core.open(os.fspath(path), mmap, reference, max_header_bytes))
+    return Model(_core.open(path_of(path), **checked(mmap=mmap, reference=reference, max_header_bytes=max_header_bytes)))
 
 
 def from_bytes(data: Any, name: str = "<memory>", *, reference: bool = False) -> Model:
@@ -376,4 +377,4 @@ def from_bytes(data: Any, name: str = "<memory>", *, reference: bool = False) ->
     >>> ballast.from_bytes(ballast.serialize({"a": np.arange(3)}))["a"].numpy()
     array([0, 1, 2])
     """
-    return Model(_core.from_buffer(data, name, reference))
+    return Model(_core.from_buffer(data, **checked(name=name, reference=reference)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ballast import _core, dtypes
+from ballast.arguments import path_of
 from ballast.errors import TensorNotFoundError
 from ballast.model import Array, Path, as_array, is_name
 
@@ -64,11 +64,11 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
 
     def dequantize(self, name: str, dtype: Any = "f32") -> Array:
         """The numbers that a weight stands for, as F32, F16 or BF16."""
-        if self._core.find(name) is None:
+        if not is_name(name) or self._core.find(name) is None:
             raise TensorNotFoundError(f"no quantized weight {name!r} among {len(self)}")
         return as_array(*self._core.dequantize(name, dtypes.name_of(dtype)))
 
 
 def load_quantized_weights(directory: Path) -> QuantizedWeights:
     """Reads all tensors of a directory in MLX's format, after checking every size against its config."""
-    return QuantizedWeights(_core.load_quantized_weights(os.fspath(directory)))
+    return QuantizedWeights(_core.load_quantized_weights(path_of(directory)))

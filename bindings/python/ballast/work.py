@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar, Union
 import numpy as np
 
 from ballast import _core, dtypes
+from ballast.arguments import checked, is_utf8, mapping, path_of
 from ballast.arrow import ArrowStream, is_arrow, tensors_of_arrow
 from ballast.config import QuantizeConfig, as_fields
-from ballast.errors import ArgumentError
-from ballast.model import Model, Path, Tensor, is_name, open as open_model
+from ballast.errors import ArgumentError, BallastError
+from ballast.model import Model, Path, Tensor, open as open_model
 from ballast.progress import Progress, watched
 
 Tensors = Mapping[str, Any]
@@ -126,7 +127,7 @@ def as_item(name: str, value: Any) -> tuple[str, str, tuple[int, ...], Any]:
     """A tensor as the core takes it: its name, dtype, shape, and its bytes in C order and little endian."""
     if not isinstance(name, str):
         raise TypeError(f"tensors have names that are texts, not {type(name).__name__}")
-    if not is_name(name):
+    if not is_utf8(name):
         raise ArgumentError(f"tensor {name!r}: its name cannot be written as UTF-8")
     if isinstance(value, Tensor):
         values = value.numpy()
@@ -184,7 +185,7 @@ def save(
     >>> ballast.open(out / "a.safetensors")["a"].dtype
     'F16'
     """
-    _core.save(os.fspath(path), _items(tensors), _texts(metadata), sync, max_shard_bytes)
+    _core.save(path_of(path), _items(tensors), _texts(metadata), **checked(sync=sync, max_shard_bytes=max_shard_bytes))
 
 
 def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -204,7 +205,7 @@ def _texts(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata are texts, not {key!r}: {value!r}")
-        if not is_name(key) or not is_name(value):
+        if not is_utf8(key) or not is_utf8(value):
             raise ArgumentError(f"metadata {key!r}: {value!r} cannot be written as UTF-8")
     return dict(metadata)
 
@@ -257,24 +258,28 @@ def convert(
     >>> ballast.convert(path, out / "half.safetensors", dtype="f16").converted
     2
     """
+    rules = mapping("dtype_rules", {} if dtype_rules is None else dtype_rules)
+    options = checked(
+        dtype_rules={pattern: dtypes.name_of(to) for pattern, to in rules.items()},
+        format=format,
+        max_shard_bytes=max_shard_bytes,
+        include=include,
+        exclude=exclude,
+        rename={} if rename is None else rename,
+        allow_loss=allow_loss,
+        sync=sync,
+        resume=resume,
+        threads=threads,
+        memory_limit=memory_limit,
+    )
     with ExitStack() as stack:
         core = stack.enter_context(_Opened(source))
         made = _core.convert(
             core,
-            os.fspath(path),
+            path_of(path),
             dtype=None if dtype is None else dtypes.name_of(dtype),
-            dtype_rules=[(pattern, dtypes.name_of(to)) for pattern, to in (dtype_rules or {}).items()],
-            format=format,
-            max_shard_bytes=max_shard_bytes,
-            include=list(include),
-            exclude=list(exclude),
-            renames=list((rename or {}).items()),
             metadata=_texts(metadata),
-            allow_loss=allow_loss,
-            sync=sync,
-            resume=resume,
-            threads=threads,
-            memory_limit=memory_limit,
+            **options,
             progress=stack.enter_context(watched(progress, "converting")),
         )
     return ConvertReport(**made)
@@ -308,11 +313,10 @@ def quantize(
         core = stack.enter_context(_Opened(source))
         made = _core.quantize(
             core,
-            os.fspath(directory),
+            path_of(directory),
             config=sources,
-            calibration=None if calibration is None else os.fspath(calibration),
-            sync=sync,
-            resume=resume,
+            calibration=None if calibration is None else path_of(calibration),
+            **checked(sync=sync, resume=resume),
             progress=stack.enter_context(watched(progress, "quantizing")),
         )
     return _quantize_report(made)
@@ -336,13 +340,10 @@ def dequantize(
     """
     with watched(progress, "dequantizing") as callback:
         made = _core.dequantize(
-            os.fspath(quantized),
-            os.fspath(path),
+            path_of(quantized),
+            path_of(path),
             dtype=None if dtype is None else dtypes.name_of(dtype),
-            format=format,
-            max_shard_bytes=max_shard_bytes,
-            sync=sync,
-            memory_limit=memory_limit,
+            **checked(format=format, max_shard_bytes=max_shard_bytes, sync=sync, memory_limit=memory_limit),
             progress=callback,
         )
     return ConvertReport(**made)
@@ -359,7 +360,7 @@ def validate(
     with ExitStack() as stack:
         core = stack.enter_context(_Opened(original))
         callback = stack.enter_context(watched(progress, "validating"))
-        made = _core.validate(core, os.fspath(quantized), min_accuracy=min_accuracy, threads=threads, progress=callback)
+        made = _core.validate(core, path_of(quantized), **checked(min_accuracy=min_accuracy, threads=threads), progress=callback)
     return _quantize_report(made)
 
 
@@ -370,7 +371,7 @@ def verify(path: Path, *, values: bool = False, sha256: bool = False, threads: i
     True
     """
     with watched(progress, "verifying") as callback:
-        made = _core.verify(os.fspath(path), values=values, sha256=sha256, threads=threads, progress=callback)
+        made = _core.verify(path_of(path), **checked(values=values, sha256=sha256, threads=threads), progress=callback)
     made["sha256"] = {file: digest for file, digest in made["sha256"].items() if digest}
     return VerifyReport(**made)
 
@@ -382,11 +383,11 @@ def inspect(path: Path) -> dict[str, Any]:
     >>> ballast.inspect(path)["tensor_count"]
     2
     """
-    if _core.is_parquet_model(os.fspath(path)):
-        found = _core.describe_quantized(os.fspath(path))
+    if _core.is_parquet_model(path_of(path)):
+        found = _core.describe_quantized(path_of(path))
         tensors = found["tensors"]
         return {
-            "path": os.fspath(path),
+            "path": os.fsdecode(path),
             "format": found["format"],
             "files": found["files"],
             "tensor_count": len(tensors),

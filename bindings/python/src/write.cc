@@ -125,7 +125,7 @@ void bind_write(nb::module_& module) {
   module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
   module.def("convert", &convert, nb::arg("model"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("include"), nb::arg("exclude"),
-             nb::arg("renames"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
+             nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
              nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("sync"), nb::arg("memory_limit"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal, TypeVar
 
 from ballast.config import QuantizeConfig
@@ -31,6 +32,6 @@ class DiffusionQuantConfig(QuantizeConfig):
         """All settings, as from_yaml() reads them, written to a file if there is a path."""
         text = super().to_yaml()
         if path is not None:
-            with open(path, "w", encoding="utf-8") as file:
+            with open(os.fspath(path), "w", encoding="utf-8") as file:
                 file.write(text)
         return text
