@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -66,20 +67,9 @@ Result<Stats> measure(const Model& model, std::span<const TensorInfo* const> ten
 // The config as it is, with the fields that have several names under the usual ones.
 Json config_json(const ModelConfig& config) {
   Json json = Json::parse(config.json);
-  const auto set = [&](const char* key, const auto& value) {
-    if (value) json[key] = *value;
-  };
-  set("vocab_size", config.vocab_size);
-  set("hidden_size", config.hidden_size);
-  set("intermediate_size", config.intermediate_size);
-  set("num_hidden_layers", config.num_hidden_layers);
-  set("num_attention_heads", config.num_attention_heads);
-  set("num_key_value_heads", config.num_key_value_heads);
-  set("head_dim", config.head_dim);
-  json["max_position_embeddings"] = config.max_position_embeddings;
-  json["rms_norm_eps"] = config.rms_norm_eps;
-  json["rope_theta"] = config.rope_theta;
-  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  for (const auto& [key, number] : usual_numbers(config)) {
+    std::visit([&](auto value) { json[std::string(key)] = value; }, number);
+  }
   return json;
 }
 

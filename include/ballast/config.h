@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <ballast/error.h>
@@ -40,5 +42,9 @@ struct ModelConfig {
 
 // Reads the text of a config.json. Python's bare NaN and Infinity are taken, as its json module writes them.
 Result<ModelConfig> parse_config(std::string_view text);
+
+// The numbers of a config under their usual names, whatever its JSON calls them, defaults included.
+using ConfigNumber = std::variant<std::uint64_t, double, bool>;
+std::vector<std::pair<std::string_view, ConfigNumber>> usual_numbers(const ModelConfig& config);
 
 }  // namespace ballast

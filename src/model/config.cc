@@ -148,4 +148,23 @@ Result<ModelConfig> parse_config(std::string_view text) {
   return config;
 }
 
+std::vector<std::pair<std::string_view, ConfigNumber>> usual_numbers(const ModelConfig& config) {
+  std::vector<std::pair<std::string_view, ConfigNumber>> numbers;
+  const auto add = [&](std::string_view name, const std::optional<std::uint64_t>& number) {
+    if (number) numbers.emplace_back(name, *number);
+  };
+  add("vocab_size", config.vocab_size);
+  add("hidden_size", config.hidden_size);
+  add("intermediate_size", config.intermediate_size);
+  add("num_hidden_layers", config.num_hidden_layers);
+  add("num_attention_heads", config.num_attention_heads);
+  add("num_key_value_heads", config.num_key_value_heads);
+  add("head_dim", config.head_dim);
+  add("max_position_embeddings", config.max_position_embeddings);
+  numbers.emplace_back("rms_norm_eps", config.rms_norm_eps);
+  numbers.emplace_back("rope_theta", config.rope_theta);
+  numbers.emplace_back("tie_word_embeddings", config.tie_word_embeddings);
+  return numbers;
+}
+
 }  // namespace ballast

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -452,14 +453,40 @@ class TestChecking:
         assert not report and check == "values" and "'a'" in message
         assert re.fullmatch(r"[0-9a-f]{64}", *report.sha256.values())
 
-    def test_inspect_is_what_the_program_prints(self, run, path):
-        printed = json.loads(run("inspect", path, "--json", "--tensors").stdout)
-        found = ballast.inspect(path)
-        assert found["tensor_count"] == 9 and found["modality"] == "text" == printed["modality"]
-        for name in ("path", "format", "parameter_count", "data_bytes", "dtypes", "metadata", "config", "warnings"):
-            assert found[name] == printed[name]
-        tensors = [tensor | {name: list(tensor[name]) for name in ("shape", "data_offsets")} for tensor in found["tensors"]]
-        assert sorted(tensors, key=lambda tensor: tensor["name"]) == printed["tensors"]
+    def test_verify_knows_the_sums_of_quantized_files(self, run, quantized, tmp_path):
+        report = ballast.verify(quantized, sha256=True, values=True)
+        assert report and report.checks == ["quantization", "sha256"] and "they are codes" in report.skipped[0]
+        files = sorted(quantized.glob("*.parquet"))
+        assert report.sha256 == {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+        assert ballast.verify(quantized).sha256 == {}
+        printed = json.loads(run("verify", quantized, "--sha256", "--json").stdout)
+        assert {file["path"]: file["sha256"] for file in printed["files"]} == report.sha256
+
+        shutil.copytree(quantized, tmp_path / "q")
+        metadata = tmp_path / "q/metadata.json"
+        metadata.write_text(metadata.read_text().replace(report.sha256[str(files[0])], "0" * 64))
+        damaged = ballast.verify(tmp_path / "q", sha256=True)
+        assert [check for check, _ in damaged.defects] == ["sha256"] and list(damaged.sha256.values()) == list(report.sha256.values())
+
+    def test_verify_checks_the_widths_of_mlx(self, run, mlx, tmp_path):
+        assert ballast.verify(mlx).checks == [check["name"] for check in json.loads(run("verify", mlx, "--json").stdout)["checks"]]
+        assert "quantization" in ballast.verify(mlx).checks
+
+    @pytest.mark.parametrize("kind", ["file", "directory", "shards", "parquet", "mlx", "mlx of a directory", "parquet of a directory", "broken mlx"])
+    def test_inspect_is_what_the_program_prints(self, run, path, quantized, mlx, tiny, sharded, tmp_path, kind):
+        model = {"file": path, "directory": tiny, "shards": sharded, "parquet": quantized, "mlx": mlx}.get(kind, tmp_path / "q")
+        if model == tmp_path / "q":
+            ballast.quantize(tiny, model, format="parquet" if "parquet" in kind else "mlx", **SMALL)
+        if kind == "broken mlx":
+            config = json.loads((model / "config.json").read_text())
+            config["quantization"]["bits"] = 7
+            (model / "config.json").write_text(json.dumps(config))
+        printed = json.loads(run("inspect", model, "--json", "--tensors").stdout)
+        found = json.loads(json.dumps(ballast.inspect(model)))
+        found["tensors"].sort(key=lambda tensor: [int(part) if part.isdigit() else part for part in tensor["name"].split(".")])
+        found["modality"] = found["modality"] or "unknown"
+        assert found == printed
+        assert list(found) == list(printed)
 
     def test_the_package_is_the_program_too(self, path, tmp_path):
         def program(*arguments):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -377,8 +378,8 @@ def verify(path: Path, *, values: bool = False, sha256: bool = False, threads: i
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """What a model is made of, quantized or not, without reading weights: most of what `ballast inspect --json --tensors` prints,
-    with tensors in the order of the files.
+    """What a model is made of, quantized or not, without reading weights: what `ballast inspect --json --tensors` prints, with tensors
+    in the order of the files, and None for a modality that is not known.
 
     >>> ballast.inspect(path)["tensor_count"]
     2
@@ -389,42 +390,67 @@ def inspect(path: Path) -> dict[str, Any]:
         return {
             "path": os.fsdecode(path),
             "format": found["format"],
-            "files": found["files"],
+            "files": [{"path": file, "size": size} for file, size in found["files"]],
             "tensor_count": len(tensors),
-            "parameter_count": sum(tensor["parameters"] for tensor in tensors),
+            "parameter_count": sum(math.prod(tensor["shape"]) for tensor in tensors),
             "data_bytes": sum(tensor["bytes"] for tensor in tensors),
-            "modality": found["modality"],
+            "dtypes": _totals((tensor["dtype"], tensor["shape"], tensor["bytes"]) for tensor in tensors),
+            "quantization": _widths(tensors),
             "time_boundaries": found["time_boundaries"],
+            "metadata": {},
+            "modality": found["modality"],
+            "config": None if found["config"] is None else json.loads(found["config"]),
+            "warnings": [],
             "tensors": tensors,
         }
     with open_model(path) as model:
         core = model._core
         tensors = []
-        totals: dict[str, dict[str, int]] = {}
-        files = model.files
+        files = core.files()
         for name in core.names():
             info = core.info(name)
             assert info is not None
             dtype, shape, begin, end, file = info
-            tensors.append({"name": name, "dtype": dtype, "shape": shape, "data_offsets": (begin, end), "file": files[file]})
-            total = totals.setdefault(dtype, {"tensors": 0, "parameters": 0, "bytes": 0})
-            total["tensors"] += 1
-            total["parameters"] += math.prod(shape)
-            total["bytes"] += end - begin
-        return {
+            tensors.append({"name": name, "dtype": dtype, "shape": shape, "data_offsets": (begin, end), "file": files[file][0]})
+        config = model.config
+        made: dict[str, Any] = {
             "path": model.path,
             "format": model.format,
-            "files": files,
+            "files": [{"path": file, "size": size, "data_start": start} for file, size, start in files],
             "tensor_count": len(tensors),
             "parameter_count": model.num_parameters,
             "data_bytes": model.nbytes,
-            "dtypes": totals,
+            "dtypes": _totals((each["dtype"], each["shape"], each["data_offsets"][1] - each["data_offsets"][0]) for each in tensors),
             "metadata": model.metadata,
             "modality": model.modality,
-            "config": model.config,
+            "config": None if config is None else config | core.usual_config,
             "warnings": model.warnings,
-            "tensors": tensors,
         }
+        if core.is_quantized:
+            try:
+                found = _core.describe_quantized(path_of(path))
+                made |= {"quantization": _widths(found["tensors"]), "time_boundaries": found["time_boundaries"]}
+            except BallastError as error:
+                made["warnings"].append(str(error))
+        return made | {"tensors": tensors}
+
+
+def _totals(tensors: Iterable[tuple[str, tuple[int, ...], int]]) -> dict[str, dict[str, int]]:
+    """How many there are of each kind, and how large: of (kind, shape, bytes)."""
+    totals: dict[str, dict[str, int]] = {}
+    for kind, shape, size in tensors:
+        total = totals.setdefault(kind, {"tensors": 0, "parameters": 0, "bytes": 0})
+        total["tensors"] += 1
+        total["parameters"] += math.prod(shape)
+        total["bytes"] += size
+    return totals
+
+
+def _widths(tensors: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    def width(tensor: dict[str, Any]) -> str:
+        return f"int{tensor['bits']} of {tensor['group_size']}" if tensor["bits"] else "kept"
+
+    return _totals((width(tensor), tensor["shape"], tensor["bytes"]) for tensor in tensors)
 
 
 async def _off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress = None, **options: Any) -> _T:

@@ -15,6 +15,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bytes.h"
@@ -151,6 +152,20 @@ nb::object config(const OpenModel& self) {
   return config ? nb::object(text(config->json)) : nb::none();
 }
 
+// The numbers of the config under their usual names.
+nb::dict usual_config(const OpenModel& self) {
+  nb::dict made;
+  const auto& config = self.get().config();
+  if (!config) return made;
+  for (const auto& [key, number] : usual_numbers(*config)) made[text(key)] = number;
+  return made;
+}
+
+bool is_quantized(const OpenModel& self) {
+  const auto& config = self.get().config();
+  return config && config->quantized;
+}
+
 nb::object modality(const OpenModel& self) {
   const Modality found = self.get().modality();
   return found == Modality::kUnknown ? nb::none() : nb::object(text(name(found)));
@@ -181,6 +196,8 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("has_metadata",
                    [](const OpenModel& self) { return std::ranges::any_of(self.get().files(), &ModelFile::has_metadata); })
       .def_prop_ro("config", &config)
+      .def_prop_ro("usual_config", &usual_config)
+      .def_prop_ro("is_quantized", &is_quantized)
       .def_prop_ro("modality", &modality)
       .def_prop_ro("warnings",
                    [](const OpenModel& self) {

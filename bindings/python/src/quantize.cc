@@ -151,9 +151,9 @@ nb::dict describe_model(const FsPath& path) {
     made["shape"] = nb::tuple(nb::cast(tensor.shape));
     made["bits"] = tensor.bits;
     made["group_size"] = tensor.group_size;
-    made["parameters"] = tensor.parameters;
-    made["bytes"] = tensor.bytes;
     made["equalized"] = tensor.equalized;
+    made["bytes"] = tensor.bytes;
+    made["file"] = path_text(tensor.file);
     tensors.append(made);
   }
   nb::dict made;
@@ -163,7 +163,7 @@ nb::dict describe_model(const FsPath& path) {
   made["modality"] = info.modality.empty() ? nb::none() : nb::cast(info.modality);
   made["config"] = info.config.empty() ? nb::none() : nb::cast(info.config);
   nb::list files;
-  for (const ConvertedFile& file : info.files) files.append(path_text(file.path));
+  for (const ConvertedFile& file : info.files) files.append(nb::make_tuple(path_text(file.path), file.bytes));
   made["files"] = files;
   return made;
 }
