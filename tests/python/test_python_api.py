@@ -90,6 +90,17 @@ class TestModel:
         with pytest.raises(TypeError, match="no length"):
             len(model["scalar"])
 
+    @pytest.mark.parametrize("name", ["name", "dtype", "shape"])
+    def test_what_tensors_are_cannot_be_changed(self, model, name):
+        with pytest.raises(AttributeError):
+            setattr(model["cube"], name, getattr(model["line"], name))
+
+    def test_tensors_are_iterated_over_by_their_first_dimension(self, model, arrays):
+        np.testing.assert_array_equal(list(model["cube"]), arrays["cube"])
+        assert list(model["line"]) == list(range(11))
+        with pytest.raises(TypeError, match="without dimensions"):
+            iter(model["scalar"])
+
     def test_is_equal_to_itself_alone(self, model, path):
         assert model == model and model in {model}
         with ballast.open(path) as other:
@@ -191,9 +202,40 @@ class TestInterchange:
         values = np.from_dlpack(model["cube"])
         np.testing.assert_array_equal(values, arrays["cube"], strict=True)
         assert address(values) != address(model["cube"].numpy()) and model["cube"].__dlpack_device__() == (1, 0)
-        assert np.from_dlpack(model["half"]).tobytes() == arrays["half"].tobytes()
         with pytest.raises(BufferError, match="mapped for reading only"):
             np.from_dlpack(model["cube"], copy=False)
+
+    @pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}])
+    @pytest.mark.parametrize("name", DTYPES)
+    def test_dlpack_has_the_dtype(self, name, options):
+        jax = pytest.importorskip("jax")
+        data = bytes(range(32)) if name != "BOOL" else bytes([0, 1] * 16)
+        dtype = np.dtype(DTYPES[name])
+        tensor = ballast.from_bytes(file_of(data, a=(name, [2, 16 // dtype.itemsize], 32)))["a"]
+
+        class Given:
+            def __dlpack__(self, **asked):
+                return tensor.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return tensor.__dlpack_device__()
+
+        if dtype.isbuiltin != 1:
+            with pytest.raises(RuntimeError, match="Unsupported dtype"):
+                np.from_dlpack(Given())
+        else:
+            np.testing.assert_array_equal(np.from_dlpack(Given()), tensor.numpy(), strict=True)
+        if options:
+            return  # which JAX does not take
+        with jax.enable_x64(True):
+            array = np.asarray(jax.dlpack.from_dlpack(tensor))
+        assert array.dtype == dtype and array.shape == tensor.shape and array.tobytes() == data
+
+    def test_mlx_takes_bf16_for_what_it_is(self, model, arrays):
+        mx = pytest.importorskip("mlx.core")
+        array = mx.array(model["half"])
+        assert array.dtype == mx.bfloat16
+        np.testing.assert_array_equal(np.asarray(array.astype(mx.float32)), arrays["half"].astype(np.float32))
 
     @pytest.mark.parametrize("name", DTYPES)
     def test_every_dtype_is_that_of_numpy(self, name):
@@ -210,7 +252,9 @@ class TestInterchange:
             assert model["cube"].to(dtype, allow_loss=True).dtype == np.float16
         np.testing.assert_array_equal(model["half"].to("f32"), arrays["half"].astype(np.float32), strict=True)
         assert model["cube"].to("float").dtype == model["cube"].to(float).dtype == np.float64
-        for dtype in (None, "f13", object, "U4", "f8", "i4", "c8"):  # NumPy's letters have bytes after them, ours bits
+        for dtype, name in (("F4", "F4"), ("I8", "I8"), ("U8", "U8"), ("int8", "I8"), (np.uint8, "U8"), ("bf16", "BF16")):
+            assert ballast.dtypes.name_of(dtype) == name
+        for dtype in (None, "f13", object, "U4", "f4", "f8", "i4", "i8", "u8", "c8"):  # NumPy's letters have bytes after them, ours bits
             with pytest.raises(TypeError, match="dtype"):
                 model["cube"].to(dtype)
 
@@ -244,6 +288,12 @@ class TestPacked:
         assert packed["q"][:, 2:4].tolist() == [1, 5, 9, 13]
         with pytest.raises(ValueError, match="byte"):
             packed["q"][:, 1:4]
+
+    def test_dlpack_does_not_get_them(self, packed):
+        with pytest.raises(BufferError, match=r"tensor 'q': F4 is packed, which is not given to DLPack; unpacked\(\) and to\(\)"):
+            np.from_dlpack(packed["q"])
+        with pytest.raises(BufferError, match=r"tensor 's': F6_E2M3 is packed, .*; numpy\(\) gives its bytes"):
+            np.from_dlpack(packed["s"])
 
     def test_they_are_saved_as_they_are(self, packed):
         again = ballast.from_bytes(ballast.serialize(packed))
@@ -429,6 +479,13 @@ class TestExceptions:
         for each in (path, os.fsencode(path), Path(path)):
             with ballast.open(each) as model:
                 assert model.path == path and model.files == [path] and model["a"][1] == 1
+
+    def test_a_tensor_that_is_missing_is_told_in_one_line(self, tmp_path):
+        path = tmp_path / "a\n\x1b[31m.safetensors"
+        ballast.save({"a": np.arange(3)}, path)
+        with pytest.raises(KeyError) as caught:
+            ballast.open(path)["b\n"]
+        assert str(caught.value) == f"{tmp_path}/a\\n\\x1b[31m.safetensors: no tensor 'b\\n' among 1"
 
     def test_names_that_no_tensor_can_have(self, model):
         assert "\ud800" not in model

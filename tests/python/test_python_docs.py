@@ -44,8 +44,19 @@ def test_docstring_is_true(example, tmp_path, monkeypatch):
 
 
 USE = """
+from typing import Any
+
+import ballast
 from ballast.safetensors import safe_open
+from ballast.safetensors.numpy import safe_open as of_numpy
 from typing_extensions import assert_type
+
+with ballast.open(b"x.safetensors") as model:
+    for row in model["a"]:
+        assert_type(row, Any)
+    assert_type(len(model["a"]), int)
+ballast.verify(b"x.safetensors")
+ballast.save({}, b"x.safetensors")
 
 with safe_open("x.safetensors", "np") as file:
     assert_type(file, safe_open)

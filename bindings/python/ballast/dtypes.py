@@ -19,8 +19,9 @@ _NUMPY: dict[str, str | None] = {
 #: All names, as headers spell them.
 NAMES: tuple[str, ...] = tuple(_NUMPY)
 
-# How people spell them besides.
-_ALIASES = {name.lower(): name for name in _NUMPY} | {numpy: name for name, numpy in _NUMPY.items() if numpy is not None}
+# How people spell them besides. In lower case F4, I8 and U8 are NumPy's float32, int64 and uint64.
+_ALIASES = {name.lower(): name for name in _NUMPY if name not in ("F4", "I8", "U8")}
+_ALIASES |= {numpy: name for name, numpy in _NUMPY.items() if numpy is not None}
 _ALIASES |= {"half": "F16", "double": "F64", "f8_e4m3fn": "F8_E4M3"}
 
 
@@ -45,6 +46,8 @@ def is_packed(name: str) -> bool:
 
 def name_of(dtype: Any) -> str:
     """The SafeTensors dtype that is meant by a name, such as "bf16", or by anything that NumPy takes for a dtype."""
+    if isinstance(dtype, str) and dtype in _NUMPY:
+        return dtype
     if isinstance(dtype, str) and dtype.lower() in _ALIASES:
         return _ALIASES[dtype.lower()]
     if isinstance(dtype, str) and re.fullmatch("[a-zA-Z][0-9]+", dtype):

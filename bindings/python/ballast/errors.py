@@ -7,6 +7,13 @@ import os
 from typing import Any
 
 
+def one_line(text: str) -> str:
+    """The text with what cannot be printed escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class BallastError(Exception):
     """The base of all. Its text is one line that names the file, the tensor and the two numbers that disagree."""
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from ballast import _core, dtypes
 from ballast.arguments import checked, is_utf8, path_of
-from ballast.errors import TensorNotFoundError, UnsupportedError
+from ballast.dlpack import capsule_of
+from ballast.errors import TensorNotFoundError, UnsupportedError, one_line
 from ballast.progress import Progress, watched
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
-Path = Union[str, "os.PathLike[str]"]
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -44,27 +45,39 @@ class Tensor:
     (2,)
     """
 
-    __slots__ = ("_model", "dtype", "name", "shape")
+    __slots__ = ("_dtype", "_model", "_name", "_shape")
 
     def __init__(self, model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...]) -> None:
         self._model = model
-        #: Its name.
-        self.name = name
-        #: As SafeTensors spells it: "BF16".
-        self.dtype = dtype
-        #: The length of each dimension.
-        self.shape = shape
+        self._name = name
+        self._dtype = dtype
+        self._shape = shape
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def dtype(self) -> str:
+        """As SafeTensors spells it: "BF16"."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each dimension."""
+        return self._shape
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
-        return len(self.shape)
+        return len(self._shape)
 
     @property
     def size(self) -> int:
         """The number of values."""
         count = 1
-        for dim in self.shape:
+        for dim in self._shape:
             count *= dim
         return count
 
@@ -75,17 +88,22 @@ class Tensor:
         return end - begin
 
     def _place(self) -> tuple[int, int]:
-        info = self._model.info(self.name)
+        info = self._model.info(self._name)
         assert info is not None
         return info[2], info[3]
 
     def __len__(self) -> int:
-        if not self.shape:
+        if not self._shape:
             raise TypeError("a tensor without dimensions has no length")
-        return self.shape[0]
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._shape:
+            raise TypeError("a tensor without dimensions cannot be iterated over")
+        return (self[i] for i in range(self._shape[0]))
 
     def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, {self.dtype}, {list(self.shape)})"
+        return f"Tensor({self._name!r}, {self._dtype}, {list(self._shape)})"
 
     def numpy(self, *, copy: bool = False) -> Array:
         """The values, without a copy and read-only where the file is mapped. BF16 and F8 have dtypes of ml_dtypes; F4 and F6 are
@@ -96,15 +114,15 @@ class Tensor:
         """
         if not copy:
             try:
-                return as_array(self.dtype, self.shape, self._model.view(self.name))
+                return as_array(self._dtype, self._shape, self._model.view(self._name))
             except UnsupportedError:
                 pass  # it is not mapped
-        return as_array(self.dtype, self.shape, self._model.read(self.name))
+        return as_array(self._dtype, self._shape, self._model.read(self._name))
 
     def unpacked(self) -> Array:
         """The values of F4 as float4_e2m1fn of ml_dtypes, one in each byte: a copy."""
-        if self.dtype != "F4":
-            raise UnsupportedError(f"tensor {self.name!r}: {self.dtype} has no packing to undo, F4 has")
+        if self._dtype != "F4":
+            raise UnsupportedError(f"tensor {self._name!r}: {self._dtype} has no packing to undo, F4 has")
         import ml_dtypes
 
         packed = self.numpy()
@@ -112,7 +130,7 @@ class Tensor:
         codes[0::2] = packed & 15
         codes[1::2] = packed >> 4
         values: Array = codes.view(ml_dtypes.float4_e2m1fn)
-        return values.reshape(self.shape)
+        return values.reshape(self._shape)
 
     def to(self, dtype: Any, *, allow_loss: bool = False) -> Array:
         """The values as another dtype, rounded once, on all cores; what a float cannot hold becomes infinite, or NaN where it has no
@@ -122,7 +140,7 @@ class Tensor:
         dtype('float32')
         """
         name = dtypes.name_of(dtype)
-        return as_array(name, self.shape, self._model.read_as(self.name, name, **checked(allow_loss=allow_loss)))
+        return as_array(name, self._shape, self._model.read_as(self._name, name, **checked(allow_loss=allow_loss)))
 
     @overload
     def __getitem__(self, index: slice) -> Array: ...
@@ -131,50 +149,47 @@ class Tensor:
     def __getitem__(self, index: Any) -> Any:
         """A part, by NumPy's rules for integers, slices, `...` and None, a scalar where these pick one value: without a copy where
         the file is mapped, as numpy() gives it, else reading little more than the bytes it needs. Of F4 and F6 it is given as bytes, in which it has to begin and to end."""
-        if not dtypes.is_packed(self.dtype):
+        if not dtypes.is_packed(self._dtype):
             try:
-                whole = as_array(self.dtype, self.shape, self._model.view(self.name))
+                whole = as_array(self._dtype, self._shape, self._model.view(self._name))
             except UnsupportedError:
                 pass  # it is not mapped
             else:
-                _bounds(self.name, self.shape, index if isinstance(index, tuple) else (index,))
+                _bounds(self._name, self._shape, index if isinstance(index, tuple) else (index,))
                 return whole[index]
-        return read_part(self._model, self.name, self.dtype, self.shape, index)
+        return read_part(self._model, self._name, self._dtype, self._shape, index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             try:
-                values = as_array(self.dtype, self.shape, self._model.view(self.name))
+                values = as_array(self._dtype, self._shape, self._model.view(self._name))
             except UnsupportedError:
-                raise UnsupportedError(f"tensor {self.name!r}: the file is not mapped, so that its values can only be copied") from None
+                raise UnsupportedError(f"tensor {self._name!r}: the file is not mapped, so that its values can only be copied") from None
         else:
             values = self.numpy(copy=bool(copy))
         if dtype is None or np.dtype(dtype) == values.dtype:
             return values
-        if dtypes.is_packed(self.dtype):
-            raise UnsupportedError(f"tensor {self.name!r}: these are bytes of {self.dtype}; to() gives numbers of F4")
+        if dtypes.is_packed(self._dtype):
+            raise UnsupportedError(f"tensor {self._name!r}: these are bytes of {self._dtype}; to() gives numbers of F4")
         if copy is False:
-            raise ValueError(f"tensor {self.name!r}: {self.dtype} cannot become {np.dtype(dtype)} without a copy")
+            raise ValueError(f"tensor {self._name!r}: {self._dtype} cannot become {np.dtype(dtype)} without a copy")
         return values.astype(dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        # Consumers may write to what they are given, so that it is a copy. Packed values and F8 are given as bytes.
+        # Consumers may write to what they are given, so that it is a copy.
         if options.pop("copy", None) is False:
-            raise BufferError(f"tensor {self.name!r}: the file is mapped for reading only, so that DLPack gets a copy")
-        return _for_dlpack(self.dtype, self.numpy(copy=True)).__dlpack__(**options)
+            raise BufferError(f"tensor {self._name!r}: the file is mapped for reading only, so that DLPack gets a copy")
+        if dtypes.is_packed(self._dtype):
+            instead = "unpacked() and to() give its values" if self._dtype == "F4" else "numpy() gives its bytes"
+            raise BufferError(f"tensor {self._name!r}: {self._dtype} is packed, which is not given to DLPack; {instead}")
+        return capsule_of(self._dtype, self.numpy(copy=True), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
     def release(self) -> None:
         """Gives the memory of the mapped pages back to the system; they are read again when touched."""
-        self._model.release(self.name)
-
-
-def _for_dlpack(dtype: str, values: Array) -> Array:
-    if dtype == "BF16" or dtype.startswith("F8"):
-        return values.view(np.uint16 if dtype == "BF16" else np.uint8)
-    return values
+        self._model.release(self._name)
 
 
 def read_part(model: _core.OpenModel, name: str, dtype: str, shape: tuple[int, ...], index: Any) -> Any:
@@ -253,7 +268,7 @@ class Model(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         info = self._core.info(name) if is_name(name) else None
         if info is None:
-            raise TensorNotFoundError(f"{self._core.path}: no tensor {name!r} among {len(self)}")
+            raise TensorNotFoundError(f"{one_line(self._core.path)}: no tensor {name!r} among {len(self)}")
         return Tensor(self._core, name, info[0], info[1])
 
     def __contains__(self, name: object) -> bool:
@@ -327,6 +342,7 @@ class Model(Mapping[str, Tensor]):
 
     def load(self, *, threads: int = 0, memory_limit: int = 0, progress: Progress = None) -> dict[str, Array]:
         """All tensors in one piece of memory of their own, read in large blocks by several threads; all may be written to.
+        F4 and F6 are given as their bytes, and would be saved as U8: save the model or its tensors to keep them.
 
         >>> arrays = model.load()
         >>> arrays["bias"].shape
