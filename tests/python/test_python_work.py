@@ -5,6 +5,8 @@ import copy
 import hashlib
 import io
 import json
+import os
+import pickle
 import re
 import shutil
 import signal
@@ -382,6 +384,37 @@ class TestConfig:
         assert ballast.QuantizeConfig.from_yaml(config.to_yaml()) == config == ballast.QuantizeConfig.from_yaml(tmp_path / "c.yaml")
         assert ballast.QuantizeConfig(**asdict(config)) == config
         assert replace(config, bit_width=6).bit_width == 6 and replace(config, bit_width=3) == config
+
+    def test_stays_as_it_is(self):
+        config = ballast.QuantizeConfig(layer_bit_widths={"up": 8}, sensitive_layer_names=["a"])
+        for change in (
+            lambda: config.layer_bit_widths.__setitem__("up", 2), lambda: config.layer_bit_widths.update(up=2), config.layer_bit_widths.clear,
+            lambda: config.layer_bit_widths.pop("up"), lambda: config.layer_bit_widths.setdefault("down", 2),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match=r"stays as it is: replace\(\) gives one with other settings"):
+                change()
+        assert config.layer_bit_widths == {"up": 8} and config.sensitive_layer_names == ("a",)
+        same = ballast.QuantizeConfig.from_yaml(config.to_yaml())
+        assert {config: 1}[same] == 1 and hash(config) != hash(config.replace(layer_bit_widths={"up": 4}))
+        for other in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+            assert other == config and hash(other) == hash(config) and other.to_yaml() == config.to_yaml()
+            assert other.replace(bit_width=3).layer_bit_widths == {"up": 8}
+        assert json.loads(json.dumps(asdict(config)))["layer_bit_widths"] == {"up": 8}
+
+    @pytest.mark.parametrize("content", [b"bit_width: [", b"bit_width: 7", b"bits: 4", b"- a", b"method: \xff"])
+    def test_a_file_that_is_wrong_is_named(self, tmp_path, content):
+        path = tmp_path / "c.yaml"
+        path.write_bytes(content)
+        for each in (path, str(path), os.fsencode(path)):
+            with pytest.raises(ballast.ArgumentError, match="^" + re.escape(f"{path}: ")):
+                ballast.QuantizeConfig.from_yaml(each)
+
+    def test_files_may_have_paths_of_bytes(self, tmp_path):
+        (tmp_path / "c.yaml").write_text("bit_width: 3")
+        assert ballast.QuantizeConfig.from_yaml(os.fsencode(tmp_path / "c.yaml")).bit_width == 3
+        with pytest.raises(FileNotFoundError) as caught:
+            ballast.QuantizeConfig.from_yaml("none.yaml")
+        assert caught.value.filename == "none.yaml"
 
     def test_replace_lets_another_profile_change_what_was_not_given(self):
         config = ballast.QuantizeConfig(group_size=32, modality="text")

@@ -11,9 +11,25 @@ import numpy as np
 
 from ballast import _core
 from ballast.arguments import text
+from ballast.errors import ArgumentError, BallastError, one_line
 
 Fields = dict[str, Union[str, list[str], dict[str, str]]]
 _Config = TypeVar("_Config", bound="QuantizeConfig")
+
+
+class _Widths(dict[str, int]):
+    """A dict that stays as it is."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Widths, (dict(self),)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a QuantizeConfig stays as it is: replace() gives one with other settings")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
 
 @dataclass(frozen=True)
@@ -64,6 +80,10 @@ class QuantizeConfig:
             given.update(source)
         object.__setattr__(self, "_given", given)  # what others go before
         for name, value in _core.make_config(sources).items():
+            if isinstance(value, list):
+                value = tuple(value)
+            elif isinstance(value, dict):
+                value = _Widths(value)
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -73,17 +93,22 @@ class QuantizeConfig:
         return config
 
     @classmethod
-    def from_yaml(cls: type[_Config], source: str | os.PathLike[str]) -> _Config:
+    def from_yaml(cls: type[_Config], source: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _Config:
         """From a file, or from text that has a line break in it.
 
         >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
         'hqq'
         """
-        yaml = os.fspath(source)
-        if "\n" not in yaml:
-            with open(yaml, encoding="utf-8") as file:
-                yaml = file.read()
-        return cls._of([_core.parse_config(text("the config", yaml))])
+        if isinstance(source, str) and "\n" in source:
+            return cls._of([_core.parse_config(text("the config", source))])
+        path = os.fspath(source)
+        try:
+            with open(path, encoding="utf-8") as file:
+                return cls._of([_core.parse_config(file.read())])
+        except UnicodeDecodeError:
+            raise ArgumentError(f"{one_line(os.fsdecode(path))}: it is not UTF-8") from None
+        except BallastError as error:
+            raise type(error)(f"{one_line(os.fsdecode(path))}: {error}") from None
 
     @classmethod
     def from_environment(cls: type[_Config], **given: Any) -> _Config:
