@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import stat
+import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -364,6 +365,35 @@ def test_threads_share_an_open_file(table):
     with dropin.safe_open(table, "np") as file, ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda i: (file.get_tensor("t").sum(), file.get_slice("t")[i % 10, 1]), range(200)))
     assert made == [(190, i % 10 * 2 + 1) for i in range(200)]
+
+
+@pytest.mark.parametrize("name", ["pipe.safetensors", "pipe.mlx", "pipe"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    code = f"import ballast.safetensors.numpy as n; n.load_file({str(tmp_path / name)!r})"
+    environment = os.environ | {"PYTHONPATH": str(Path(ballast.__file__).parents[1])}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert result.returncode == 1 and f"{name}: " in result.stderr.splitlines()[-1]
+
+
+def test_texts_are_one_line_whatever_the_path(tmp_path):
+    path = tmp_path / "a\n\x1b[31m.safetensors"
+    path.write_bytes(b"short")
+    with pytest.raises(dropin.SafetensorError) as caught:
+        dropin.safe_open(path, "np")
+    assert str(caught.value).isprintable() and "a\\n\\x1b[31m.safetensors" in str(caught.value)
+    dropin_numpy.save_file({"t": np.zeros(2)}, path)
+    with dropin.safe_open(path, "np") as file, pytest.raises(dropin.SafetensorError) as caught:
+        file.get_tensor("b\n")
+    assert str(caught.value) == "File does not contain tensor b\\n"
+    assert all(note.isprintable() for note in caught.value.__notes__)
+
+
+def test_open_files_tell_what_they_are(table):
+    with dropin.safe_open(table, "np") as file:
+        assert repr(file) == f"safe_open({str(table)!r}, 3 tensors)"
+        assert repr(file.get_slice("t")) == "PySafeSlice('t', F32, [10, 2])"
+    assert repr(file) == f"safe_open({str(table)!r}, closed)"
 
 
 def test_files_that_are_missing_are_named(tmp_path):

@@ -42,6 +42,12 @@ def test_examples_in_the_documentation_hold(tmp_path, module, needs):
     assert doctest.testmod(tested, extraglobs=names | vars(tested)).failed == 0
 
 
+@pytest.mark.parametrize(("module", "needs"), [("numpy", "numpy"), ("mlx", "mlx.core"), ("flax", "jax"), ("torch", "torch")])
+def test_every_module_has_safe_open(module, needs):
+    pytest.importorskip(needs, reason=f"{needs} is not installed")
+    assert importlib.import_module(f"ballast.safetensors.{module}").safe_open is dropin.safe_open
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """One tensor of each dtype, by its name."""

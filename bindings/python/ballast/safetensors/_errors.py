@@ -6,18 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ballast.errors import BallastError, CorruptError, UnsupportedError
+from ballast.errors import BallastError, CorruptError, UnsupportedError, one_line
 
 
 class SafetensorError(BallastError):
     """What is wrong with a file, or with what was asked of it."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(one_line(each) if isinstance(each, str) else each for each in args))
 
 
 class MissingFileError(FileNotFoundError):
     """No such file."""
 
     def __str__(self) -> str:
-        return f"{self.strerror}: {self.filename}"
+        return f"{self.strerror}: {one_line(self.filename)}"
 
 
 MISALIGNED = "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte boundary, this is invalid."
@@ -75,5 +78,5 @@ def reading(doing: str, path: str) -> Iterator[None]:
 def noted(error: SafetensorError, note: str) -> SafetensorError:
     """With a note below the text, for texts that programs compare as a whole."""
     if hasattr(error, "add_note"):
-        error.add_note(note)
+        error.add_note(one_line(note))
     return error

@@ -39,6 +39,11 @@ class _Reader:
         # Parts that get_slice() gave hold the file themselves, and go on reading it.
         self._model = None
 
+    def __repr__(self) -> str:
+        if self._model is None:
+            return f"{type(self).__name__}({self._path!r}, closed)"
+        return f"{type(self).__name__}({self._path!r}, {self._model.count} tensors)"
+
     def _opened(self) -> _core.OpenModel:
         if self._model is None:
             raise noted(SafetensorError("File is closed"), f"it was {self._path}")
@@ -132,6 +137,9 @@ class PySafeSlice:
         self._dtype = dtype
         self._shape = shape
 
+    def __repr__(self) -> str:
+        return f"PySafeSlice({self._name!r}, {self._dtype}, {list(self._shape)})"
+
     def get_shape(self) -> list[int]:
         """The length of each dimension."""
         return list(self._shape)
@@ -223,14 +231,16 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
         raise MissingFileError(errno.ENOENT, "No such file or directory", path) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if path.endswith((".mlx", ".index.json")):  # for which the core has another meaning
+    is_file = stat.S_ISREG(mode)  # opening a pipe waits for its other end
+    if is_file and path.endswith((".mlx", ".index.json")):  # for which the core has another meaning
         with open(path, "rb") as file:
             return _open_descriptor(file.fileno(), path, is_mapped)
     with reading(_HEADER, path):
         try:
             return _core.open(path, is_mapped, True, _LARGEST_HEADER)
         except ReadError:
-            open(path, "rb").close()  # which tells better why it cannot be read
+            if is_file:
+                open(path, "rb").close()  # which tells better why it cannot be read
             raise
 
 

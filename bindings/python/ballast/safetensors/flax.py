@@ -11,6 +11,9 @@ from jax import Array  # type: ignore[import-not-found, unused-ignore]
 
 from ballast.safetensors import _open, _write, numpy
 from ballast.safetensors._frameworks import Framework
+from ballast.safetensors._open import safe_open
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:

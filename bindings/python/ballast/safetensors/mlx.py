@@ -12,6 +12,9 @@ from ballast import dtypes
 from ballast.safetensors import _open, _write, numpy
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
+from ballast.safetensors._open import safe_open
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> bytes:

@@ -11,6 +11,13 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from ballast.safetensors import _open, _write
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
+from ballast.safetensors._open import deserialize, safe_open
+from ballast.safetensors._write import TensorSpec, serialize, serialize_file
+
+__all__ = [
+    "SafetensorError", "TensorSpec", "deserialize", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model",
+    "serialize", "serialize_file", "storage_ptr", "storage_size",
+]  # fmt: skip
 
 Device = Union[str, int]
 
