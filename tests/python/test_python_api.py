@@ -299,6 +299,10 @@ class TestPacked:
         again = ballast.from_bytes(ballast.serialize(packed))
         assert again["q"].dtype == "F4" and again["q"].shape == (4, 8) and again["s"].numpy().tobytes() == bytes(range(16, 28))
 
+    def test_what_load_gives_is_bytes_to_save_too(self, packed):
+        again = ballast.from_bytes(ballast.serialize(packed.load()))
+        assert again["q"].dtype == again["s"].dtype == "U8" and again["q"].numpy().tobytes() == bytes(range(16))
+
 
 ends = st.none() | st.integers(-9, 9) | st.sampled_from([2**63, -(2**63), 2**80])
 steps = st.none() | st.integers(-4, 4).filter(bool) | st.sampled_from([2**62, -(2**63)])
