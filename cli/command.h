@@ -50,6 +50,7 @@ void add_metadata(CLI::App& app, Run& run);
 void add_quantize(CLI::App& app, Run& run);
 void add_dequantize(CLI::App& app, Run& run);
 void add_validate(CLI::App& app, Run& run);
+void add_download(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 
 }  // namespace ballast::cli

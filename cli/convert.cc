@@ -87,9 +87,14 @@ void print_json(const Options& options, const Model& model, const ConvertReport&
   warnings.insert(warnings.end(), done.warnings.begin(), done.warnings.end());
   Json files = Json::array();
   for (const ConvertedFile& file : done.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
-  const Json json{{"input", options.in},          {"output", options.out},       {"files", std::move(files)},
-                  {"tensor_count", done.tensors}, {"converted", done.converted}, {"data_bytes", done.data_bytes},
-                  {"seconds", seconds},           {"warnings", warnings}};
+  const Json json{{"input", without_secrets(options.in)},
+                  {"output", options.out},
+                  {"files", std::move(files)},
+                  {"tensor_count", done.tensors},
+                  {"converted", done.converted},
+                  {"data_bytes", done.data_bytes},
+                  {"seconds", seconds},
+                  {"warnings", warnings}};
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 

@@ -53,8 +53,12 @@ Exit run_dequantize(const Options& options) {
     files.push_back({{"path", file.path}, {"size", file.bytes}});
   }
   if (options.json) {
-    const Json json{{"input", options.in},           {"output", options.out},          {"files", std::move(files)},
-                    {"tensor_count", done->tensors}, {"dequantized", done->converted}, {"data_bytes", done->data_bytes},
+    const Json json{{"input", without_secrets(options.in)},
+                    {"output", options.out},
+                    {"files", std::move(files)},
+                    {"tensor_count", done->tensors},
+                    {"dequantized", done->converted},
+                    {"data_bytes", done->data_bytes},
                     {"warnings", done->warnings}};
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {

@@ -47,8 +47,8 @@ Json json_of(const TensorDifference& tensor) {
 void print_json(const Options& options, const DiffReport& found) {
   Json changed = Json::array();
   for (const TensorDifference& tensor : found.changed) changed.push_back(json_of(tensor));
-  const Json json{{"a", options.a},
-                  {"b", options.b},
+  const Json json{{"a", without_secrets(options.a)},
+                  {"b", without_secrets(options.b)},
                   {"equal", found.equal()},
                   {"same", found.same},
                   {"only_in_a", found.only_a},
@@ -124,14 +124,14 @@ void print_changed(std::vector<TensorDifference> changed) {
 
 void print_text(const Options& options, const DiffReport& found) {
   const std::string verdict = found.equal() ? tinted(Tone::kGreen, "equal") : tinted(Tone::kRed, "different");
-  print("{} and {}: {}  ({} the same", tinted(Tone::kBold, escape(options.a)), tinted(Tone::kBold, escape(options.b)), verdict,
-        counted(found.same, "tensor"));
+  print("{} and {}: {}  ({} the same", tinted(Tone::kBold, escape(without_secrets(options.a))),
+        tinted(Tone::kBold, escape(without_secrets(options.b))), verdict, counted(found.same, "tensor"));
   if (!found.changed.empty()) print(", {} changed", grouped(found.changed.size()));
   if (!found.only_a.empty()) print(", {} only in the first", grouped(found.only_a.size()));
   if (!found.only_b.empty()) print(", {} only in the second", grouped(found.only_b.size()));
   print(")\n");
-  print_names(fmt::format("  only in {}", escape(options.a)), found.only_a);
-  print_names(fmt::format("  only in {}", escape(options.b)), found.only_b);
+  print_names(fmt::format("  only in {}", escape(without_secrets(options.a))), found.only_a);
+  print_names(fmt::format("  only in {}", escape(without_secrets(options.b))), found.only_b);
   print_changed(found.changed);
   print_names("  other metadata", found.metadata);
 }

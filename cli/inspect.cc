@@ -260,7 +260,8 @@ Exit inspect(const InspectOptions& options) {
   if (is_parquet_model(options.path)) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,
-                     .message = escape(options.path) + ": --stats needs numbers: dequantize the model, and look at the result"});
+                     .message = escape(without_secrets(options.path)) +
+                                ": --stats needs numbers: dequantize the model, and look at the result"});
     }
     return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json});
   }

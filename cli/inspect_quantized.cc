@@ -49,7 +49,7 @@ void print_json(const QuantizedView& view, const QuantizedModelInfo& model,
   Json dtypes = Json::object();
   for (const auto& [dtype, totals] : by_dtype) dtypes[dtype] = totals_json(totals);
   const Totals all = total(model);
-  Json json{{"path", view.path},
+  Json json{{"path", without_secrets(view.path)},
             {"format", name(model.format)},
             {"files", std::move(files)},
             {"tensor_count", all.tensors},
@@ -129,7 +129,8 @@ Exit inspect_quantized(const QuantizedView& view) {
     return kDone;
   }
   const Totals all = total(*model);
-  print("{}  {}{}\n", tinted(Tone::kBold, escape(view.path)), model->modality.empty() ? "" : model->modality + ", ",
+  print("{}  {}{}\n", tinted(Tone::kBold, escape(without_secrets(view.path))),
+        model->modality.empty() ? "" : model->modality + ", ",
         model->format == QuantizeFormat::kParquet ? "Parquet V2 Extended" : "MLX quantized");
   print("{}, {} parameters, {} in {}\n", counted(all.tensors, "tensor"), grouped(all.parameters), human_bytes(all.bytes),
         counted(model->files.size(), "file"));

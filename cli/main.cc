@@ -76,6 +76,7 @@ Exit run(int argc, char** argv) {
   add_diff(app, chosen);
   add_extract(app, chosen);
   add_metadata(app, chosen);
+  add_download(app, chosen);
   add_completion(app, chosen);
   for (CLI::App* const command : app.get_subcommands({})) command->group("Commands");
 
@@ -112,7 +113,9 @@ Exit exit_code(const Error& error) {
 }
 
 OpenOptions ReadOptions::open() const {
-  return {.strictness = reference ? Strictness::kReference : Strictness::kStrict, .max_header_bytes = max_header_mb * 1'000'000};
+  return {.strictness = reference ? Strictness::kReference : Strictness::kStrict,
+          .max_header_bytes = max_header_mb * 1'000'000,
+          .interrupted = was_interrupted};
 }
 
 void add_read_options(CLI::App& command, ReadOptions& options) {

@@ -39,9 +39,11 @@ Exit edit(const Options& options) {
   if (!changed) return report(changed.error());
   if (options.json) return kDone;
   switch (*changed) {
-    case MetadataChange::kNone: complain(fmt::format("{}: nothing to change", escape(options.path))); break;
-    case MetadataChange::kInPlace: complain(fmt::format("{}: changed in place", escape(options.path))); break;
-    case MetadataChange::kRewritten: complain(fmt::format("{}: replaced by a new file", escape(options.path))); break;
+    case MetadataChange::kNone: complain(fmt::format("{}: nothing to change", escape(without_secrets(options.path)))); break;
+    case MetadataChange::kInPlace: complain(fmt::format("{}: changed in place", escape(without_secrets(options.path)))); break;
+    case MetadataChange::kRewritten:
+      complain(fmt::format("{}: replaced by a new file", escape(without_secrets(options.path))));
+      break;
   }
   return kDone;
 }
@@ -56,11 +58,12 @@ Exit run_metadata(const Options& options) {
   if (options.json) {
     Json metadata = Json::object();
     for (const auto& [key, value] : model->metadata()) metadata[key] = value;
-    print("{}\n", Json{{"path", options.path}, {"metadata", metadata}}.dump(2, ' ', true, Json::error_handler_t::replace));
+    print("{}\n", Json{{"path", without_secrets(options.path)}, {"metadata", metadata}}.dump(2, ' ', true,
+                                                                                             Json::error_handler_t::replace));
     return kDone;
   }
   for (const auto& [key, value] : model->metadata()) print("{} = {}\n", label_text(key), escape(value));
-  if (model->metadata().empty()) complain(fmt::format("{}: no metadata", escape(options.path)));
+  if (model->metadata().empty()) complain(fmt::format("{}: no metadata", escape(without_secrets(options.path))));
   return kDone;
 }
 

@@ -146,7 +146,7 @@ Exit run_quantize(const Options& options) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
-    Json json{{"input", options.in},
+    Json json{{"input", without_secrets(options.in)},
               {"output", options.out},
               {"format", name(config->format)},
               {"method", name(config->method)},

@@ -70,6 +70,8 @@ void watch_interrupts() {
   std::signal(SIGXFSZ, SIG_IGN);  // NOLINT(cert-err33-c): a limit on file sizes is an error of the write that meets it
 }
 
+bool was_interrupted() { return interrupted != 0; }
+
 ProgressBar::ProgressBar(std::string_view what) : what_(what), start_(Clock::now()) { can_stop_cleanly = 1; }
 
 ProgressBar::~ProgressBar() {

@@ -30,6 +30,8 @@ void warn(std::string_view message);   // "warning: message", likewise
 // cleanly.
 void watch_interrupts();
 
+bool was_interrupted();
+
 // A bar on standard error while it is a terminal, with rate and time left; nothing otherwise. Stops the work on Ctrl-C.
 class ProgressBar {
  public:

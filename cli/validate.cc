@@ -48,8 +48,8 @@ Exit run_validate(const Options& options) {
   if (!found) return report(found.error());
   for (const std::string& warning : found->warnings) warn(warning);
   if (options.json) {
-    Json json{{"original", options.original},
-              {"quantized", options.quantized},
+    Json json{{"original", without_secrets(options.original)},
+              {"quantized", without_secrets(options.quantized)},
               {"min_accuracy", options.min_accuracy},
               {"bit_width", usual_bits(*found)},
               {"quantization_time_s", nullptr}};  // the files do not tell

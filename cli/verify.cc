@@ -95,9 +95,9 @@ Exit run_verify(const Options& options) {
   bar.clear();
   if (!found) return report(found.error());
   if (options.json) {
-    print_json(options.path, *found);
+    print_json(without_secrets(options.path), *found);
   } else {
-    print_text(options.path, *found);
+    print_text(without_secrets(options.path), *found);
   }
   return found->ok() ? kDone : kFoundFalse;
 }

@@ -5,6 +5,7 @@
 //   format DTYPE BYTES           values as MLX JSON writes them
 //   quantized PATH               every quantized weight of a directory, and the names of the other tensors
 //   dequantize PATH NAME DTYPE   the values of one of them
+//   sign URL TIME KEY SECRET REGION [TOKEN]   the headers that sign a GET of S3
 //   statistics PATH GROUPS       statistics of inputs, and where that many groups of timesteps begin
 // Paths and names here hold no white space; bytes are hexadecimal.
 
@@ -26,6 +27,7 @@
 #include "format/mlx_json/values.h"
 #include "quantize/statistics.h"
 #include "quantize/time_groups.h"
+#include "source/remote/sigv4.h"
 #include "tests/support/probe.h"
 
 namespace {
@@ -130,6 +132,13 @@ Result<json> statistics_of(const std::string& path, unsigned most_groups) {
   return json{{"timesteps", statistics->timesteps()}, {"weights", std::move(found)}, {"groups", groups.cut(most_groups)}};
 }
 
+Result<json> signature(const std::string& url, std::time_t time, std::istringstream rest) {
+  ballast::remote::Credentials credentials;
+  std::string region;
+  rest >> credentials.key_id >> credentials.secret >> region >> credentials.token;
+  return json{{"headers", ballast::remote::sign_v4("GET", url, region, "s3", credentials, time)}};
+}
+
 Result<json> answer(std::istringstream request) {
   std::string command;
   std::string first;
@@ -144,6 +153,7 @@ Result<json> answer(std::istringstream request) {
   if (command == "quantized") return quantized(first);
   if (command == "dequantize") return dequantized(first, second, rest);
   if (command == "statistics") return statistics_of(first, static_cast<unsigned>(std::stoul(second)));
+  if (command == "sign") return signature(first, std::stoll(second), std::istringstream(rest));
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,7 @@ struct OpenOptions {
   Access access = Access::kAuto;
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
+  std::function<bool()> interrupted;  // asked while a server is waited for; true gives up with kCancelled. May be empty
 };
 
 enum class Format { kSafetensors, kMlxJson };
@@ -66,7 +68,8 @@ class Model {
  public:
   // Opens a SafeTensors file, MLX JSON (`*.mlx`), an index (`*.index.json`) or a model directory. In a directory it takes the
   // index, else a set of shards, else model.safetensors, weights.safetensors, weights.mlx or what single-format weights there
-  // are; see docs/design.md.
+  // are; see docs/design.md. All of these may be on a server: https://…, s3://bucket/…, hf://org/repo[@revision][/file]; see
+  // docs/remote.md.
   static Result<Model> open(const std::string& path, const OpenOptions& options = {});
 
   // Opens a file held in memory. `bytes` is borrowed; `name` stands for the path, and says what it is as a path does.
@@ -81,7 +84,7 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  const std::string& path() const;              // as given to open()
+  const std::string& path() const;              // as given to open(), but for what is secret in a URI
   const std::string& directory() const;         // of the config and other files that belong to it; empty for a lone file
   Format format() const;                        // of all files
   std::span<const ModelFile> files() const;     // in name order

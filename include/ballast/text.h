@@ -9,4 +9,7 @@ namespace ballast {
 // backslashes and bytes that are not UTF-8 become \n, \x1b, \u202e and so on.
 std::string escape(std::string_view text);
 
+// A path or URI for a person to read: without passwords, and without queries, which hold signatures and tokens.
+std::string without_secrets(const std::string& path);
+
 }  // namespace ballast

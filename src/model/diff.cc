@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "convert/decode.h"
+#include "model/state.h"
 
 namespace ballast {
 namespace {
@@ -134,6 +135,7 @@ class Diff {
     std::mutex mutex;
     std::uint64_t done = 0;
     std::optional<Error> error;
+    for (const Model* const model : {&a_, &b_}) ModelAccess::expect(*model, model->tensors());
     std::vector<std::pair<Bytes, Bytes>> buffers(thread_count(options_.threads));
     parallel_for(blocks.size(), options_.threads, [&](unsigned worker, std::size_t number) {
       const Block& block = blocks[number];

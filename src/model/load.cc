@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "model/state.h"
+#include "source/uri.h"
 
 namespace ballast {
 
@@ -111,9 +112,11 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
     direct[piece.file] = reads_directly(*shards[piece.file].source, options.path);
     total += piece.bytes;
   }
-  const bool waits = std::ranges::find(direct, true) != direct.end();
-  const unsigned threads =
-      options.threads == 0 && waits ? std::max(kDirectThreads, std::thread::hardware_concurrency()) : options.threads;
+  unsigned threads = options.threads == 0 ? thread_count(0) : options.threads;
+  for (const Piece& piece : pieces) {
+    if (options.threads != 0) break;
+    threads = std::max({threads, direct[piece.file] ? kDirectThreads : 0, shards[piece.file].source->parallel_reads()});
+  }
 
   const std::vector<Piece> blocks = cut_into_blocks(pieces);
   std::mutex mutex;
@@ -128,7 +131,7 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
 
     const std::scoped_lock lock(mutex);
     done += block.bytes;
-    if (!read && !error) error = Error(read.error()).at(escape(shard.path));
+    if (!read && !error) error = Error(read.error()).at(shown(shard.path));
     if (options.progress && !error && !options.progress(done, total, shard.path)) {
       error = Error{.code = Errc::kCancelled, .message = "cancelled"};
     }

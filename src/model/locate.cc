@@ -2,22 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <set>
 #include <string_view>
-#include <system_error>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "source/source.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
+constexpr const char* kConfig = "config.json";
 constexpr const char* kUsualIndex = "model.safetensors.index.json";
 constexpr const char* kNoWeights =
     "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there";
@@ -56,25 +53,24 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
       .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
 }
 
-Result<std::set<std::string>> list_names(const fs::path& directory) {
-  std::error_code error;
+Result<std::set<std::string>> list_names(const std::string& folder, const ReadOptions& options) {
+  const auto files = list_folder(folder, options);
+  if (!files) return fail_at(shown(folder), files.error());
   std::set<std::string> names;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    names.insert(entry->path().filename().string());
-  }
-  if (error) return fail_errno(Errc::kIo, error.value(), "cannot list the directory");
+  for (const ListedFile& file : *files) names.insert(file.name);
   return names;
 }
 
-Result<Location> locate_index(const fs::path& index_path) {
-  const auto text = read_text(index_path.string());
-  if (!text) return fail_at(escape(index_path.string()), text.error());
+Result<Location> locate_index(const std::string& index_path, const ReadOptions& options) {
+  const auto text = read_text(index_path, options);
+  if (!text) return fail_at(shown(index_path), text.error());
   auto index = safetensors::parse_index(*text);
-  if (!index) return fail_at(escape(index_path.string()), index.error());
+  if (!index) return fail_at(shown(index_path), index.error());
 
-  Location location{.index_path = index_path.string()};
+  Location location{.index_path = index_path};
+  const std::string folder = parent_path(index_path);
   std::set<std::string> shards;
-  for (const auto& entry : index->entries) shards.insert((index_path.parent_path() / entry.shard).string());
+  for (const auto& entry : index->entries) shards.insert(join_path(folder, entry.shard));
   location.files.assign(shards.begin(), shards.end());
   location.index = std::move(*index);
   return location;
@@ -120,15 +116,15 @@ std::vector<std::string> other_weights(const std::set<std::string>& names) {
   return found;
 }
 
-Result<Location> locate_in(const fs::path& directory, const std::set<std::string>& names) {
-  const auto below = [&](const std::string& name) { return (directory / name).string(); };
-  const auto error_here = [&](const Error& error) { return fail_at(escape(directory.string()), error); };
+Result<Location> locate_in(const std::string& directory, const std::set<std::string>& names, const ReadOptions& options) {
+  const auto below = [&](const std::string& name) { return join_path(directory, name); };
+  const auto error_here = [&](const Error& error) { return fail_at(shown(directory), error); };
   const auto index = choose_index(names);
   if (!index) return error_here(index.error());
   auto shards = index->empty() ? find_shards(names) : Result<std::vector<std::string>>();
   if (!shards) return error_here(shards.error());
 
-  Result<Location> location = index->empty() ? Location{} : locate_index(directory / *index);
+  Result<Location> location = index->empty() ? Location{} : locate_index(below(*index), options);
   if (!location) return location;
   if (index->empty()) {
     for (const std::string& shard : *shards) location->files.push_back(below(shard));
@@ -157,69 +153,59 @@ Result<Location> locate_in(const fs::path& directory, const std::set<std::string
 
 bool is_shard_name(std::string_view name) { return parse_shard_name(name).has_value(); }
 
-Result<std::string> read_text(const std::string& path) {
-  constexpr std::uint64_t kLargest = 100'000'000;
-  const auto source = open_file(path, Access::kPread);
-  if (!source) return std::unexpected(source.error());
-  if ((*source)->size() > kLargest) {
-    return fail(Errc::kCorrupt, "file of {} bytes exceeds the limit of {} bytes", (*source)->size(), kLargest);
+Result<Location> locate(const std::string& given, const ReadOptions& options) {
+  const auto pinned = pin_path(given, options);
+  if (!pinned) return fail_at(shown(given), pinned.error());
+  const std::string& path = *pinned;
+  if (!is_folder(path) && !file_name(path).ends_with(".index.json")) return Location{.files = {path}};
+  if (!is_folder(path)) {
+    auto location = locate_index(path, options);
+    if (!location) return location;
+    location->directory = parent_path(path);
+    const std::string config = join_path(location->directory, kConfig);
+    if (exists(config, options)) location->config_path = config;
+    return location;
   }
-  std::string text((*source)->size(), '\0');
-  if (auto read = (*source)->read_at(0, std::as_writable_bytes(std::span(text))); !read) return std::unexpected(read.error());
-  return text;
-}
-
-Result<Location> locate(const std::string& path) {
-  std::error_code error;
-  const fs::path given(path);
-  const bool is_directory = fs::is_directory(given, error);
-  if (path.find("://") != std::string::npos && !fs::exists(given, error)) {
-    return fail(Errc::kUnsupported, "{}: URIs cannot be opened yet, only local files", escape(path));
-  }
-  if (!is_directory && !path.ends_with(".index.json")) return Location{.files = {path}};
-
-  auto location = [&]() -> Result<Location> {
-    if (!is_directory) return locate_index(given);
-    const auto names = list_names(given);
-    if (!names) return fail_at(escape(path), names.error());
-    return locate_in(given, *names);
-  }();
+  const auto names = list_names(path, options);
+  if (!names) return std::unexpected(names.error());
+  auto location = locate_in(path, *names, options);
   if (!location) return location;
-  location->directory = is_directory ? path : given.has_parent_path() ? given.parent_path().string() : ".";
-  const fs::path config = fs::path(location->directory) / "config.json";
-  if (fs::exists(fs::symlink_status(config, error))) location->config_path = config.string();
+  location->directory = path;
+  if (names->contains(kConfig)) location->config_path = join_path(path, kConfig);
   return location;
 }
 
-Result<Location> locate_pretrained(const std::string& directory) {
-  const fs::path folder(directory);
+Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options) {
   const auto error_here = [&](Errc code, std::string message) {
-    return fail_at(escape(directory), Error{.code = code, .message = std::move(message)});
+    return fail_at(shown(given), Error{.code = code, .message = std::move(message)});
   };
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return error_here(Errc::kNotFound, "not a directory");
-  if (!fs::exists(folder / "config.json", error)) return error_here(Errc::kNotFound, "no config.json");
+  const auto directory = pin_path(given, options);
+  if (!directory) return fail_at(shown(given), directory.error());
+  if (!is_folder(*directory)) return error_here(Errc::kNotFound, "not a directory");
+  const auto names = list_names(*directory, options);
+  if (!names) return std::unexpected(names.error());
+  if (!names->contains(kConfig)) return error_here(Errc::kNotFound, "no config.json");
 
   Location location;
   std::string_view winner;
   for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors", "weights.mlx"}) {
-    if (!fs::exists(folder / name, error)) continue;
+    if (!names->contains(name)) continue;
     if (!winner.empty()) {
       location.warnings.push_back(ignored(name, winner));
       continue;
     }
     winner = name;
     if (winner == kUsualIndex) {
-      auto found = locate_index(folder / name);
+      auto found = locate_index(join_path(*directory, name), options);
       if (!found) return found;
       location = std::move(*found);
     } else {
-      location.files = {(folder / name).string()};
+      location.files = {join_path(*directory, name)};
     }
   }
   if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
-  location.directory = directory;
-  location.config_path = (folder / "config.json").string();
+  location.directory = *directory;
+  location.config_path = join_path(*directory, kConfig);
   return location;
 }
 

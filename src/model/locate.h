@@ -8,6 +8,7 @@
 #include <ballast/error.h>
 
 #include "format/safetensors/index.h"
+#include "source/place.h"
 
 namespace ballast {
 
@@ -21,15 +22,12 @@ struct Location {
   std::vector<std::string> warnings;
 };
 
-Result<Location> locate(const std::string& path);
+Result<Location> locate(const std::string& path, const ReadOptions& options = {});
 
 // What an inference runtime takes from a directory: it must have a config, and weights under one of four names.
-Result<Location> locate_pretrained(const std::string& directory);
+Result<Location> locate_pretrained(const std::string& directory, const ReadOptions& options = {});
 
 // model-00001-of-00003.safetensors, whatever the number of digits.
 bool is_shard_name(std::string_view name);
-
-// A whole small text file, such as a config or an index.
-Result<std::string> read_text(const std::string& path);
 
 }  // namespace ballast

@@ -165,8 +165,10 @@ TEST(Locate, ShardsMayHaveAnyNumberOfDigitsAndBeginAtZero) {
 }
 
 TEST(Locate, UrisAreToldApartFromMissingFiles) {
-  EXPECT_TRUE(fails(locate("https://host/m.safetensors"), Errc::kUnsupported,
-                    "https://host/m.safetensors: URIs cannot be opened yet, only local files"));
+  const auto location = locate("https://host/m.safetensors?key=1");
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre("https://host/m.safetensors?key=1"));
+  EXPECT_TRUE(fails(locate("hf://org"), Errc::kInvalidArgument, "hf://org: is not of the form hf://org/repo[@revision][/file]"));
 }
 
 TEST(Locate, ModelFileGoesBeforeWeightsFile) {

@@ -1,7 +1,6 @@
 #include <ballast/model.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "model/modality.h"
 #include "model/slice.h"
 #include "model/state.h"
+#include "source/uri.h"
 
 namespace ballast {
 
@@ -23,13 +23,13 @@ Result<const TensorInfo*> Model::State::get(std::string_view name) const {
 }
 
 std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error error) const {
-  return fail_at(escape(files[tensor.file].path), std::move(error).at(fmt::format("tensor {}", quote(tensor.name))));
+  return fail_at(shown(files[tensor.file].path), std::move(error).at(fmt::format("tensor {}", quote(tensor.name))));
 }
 
 // Makes one table of all shards. A single file's table and index are taken as they are.
 void Model::State::join_shards() {
   for (Shard& shard : shards) {
-    files.push_back({.path = shard.path,
+    files.push_back({.path = without_secrets(shard.path),
                      .size = shard.file_size,
                      .data_start = shard.header.data_start,
                      .metadata = std::move(shard.header.metadata),
@@ -58,20 +58,20 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
-  auto location = locate(path);
+  auto location = locate(path, read_options(options));
   if (!location) return std::unexpected(location.error());
   return open_at(path, std::move(*location), options);
 }
 
 Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
-  auto location = locate_pretrained(directory);
+  auto location = locate_pretrained(directory, read_options(options));
   if (!location) return std::unexpected(location.error());
   return Model::open_at(directory, std::move(*location), options);
 }
 
 Result<Model> Model::open_at(const std::string& path, Location location, const OpenOptions& options) {
   auto state = std::make_unique<State>();
-  state->path = path;
+  state->path = without_secrets(path);
   state->directory = std::move(location.directory);
   state->warnings = std::move(location.warnings);
   for (const std::string& file : location.files) {
@@ -85,9 +85,9 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   state->join_shards();
 
   if (!location.config_path.empty()) {
-    const auto text = read_text(location.config_path);
+    const auto text = read_text(location.config_path, read_options(options));
     auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
-    if (!config) return fail_at(escape(location.config_path), config.error());
+    if (!config) return fail_at(shown(location.config_path), config.error());
     state->config = std::move(*config);
   }
   return Model(std::move(state));

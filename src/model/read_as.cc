@@ -60,7 +60,7 @@ Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std:
   const std::uint64_t block_values = kBlockBytes * 8 / bits(tensor.dtype);
   const std::uint64_t out_block = block_values * bits(dtype) / 8;
   const std::size_t blocks = tensor.bytes() / kBlockBytes + (tensor.bytes() % kBlockBytes != 0 ? 1 : 0);
-  const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
+  const unsigned threads = std::max(thread_count(0), source(tensor).parallel_reads());
   std::vector<Bytes> buffers(threads);
   std::mutex mutex;
   ConversionLoss loss;

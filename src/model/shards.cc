@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,11 +10,13 @@
 #include "format/mlx_json/document.h"
 #include "format/mlx_json/values_source.h"
 #include "format/safetensors/header.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
 
-std::string file_name(const std::string& path) { return escape(std::filesystem::path(path).filename().string()); }
+std::string name_of(const std::string& path) { return escape(file_name(path)); }
 
 using Holders = std::unordered_map<std::string_view, const Shard*>;
 
@@ -27,8 +28,8 @@ Holders find_holders(std::span<const Shard> shards, std::vector<Error>& contradi
       const auto [holder, inserted] = holders.try_emplace(tensor.name, &shard);
       if (inserted) continue;
       contradictions.push_back(Error{.code = Errc::kCorrupt,
-                                     .message = fmt::format("{}: tensor {} is also in {}", escape(shard.path), quote(tensor.name),
-                                                            file_name(holder->second->path))});
+                                     .message = fmt::format("{}: tensor {} is also in {}", shown(shard.path), quote(tensor.name),
+                                                            name_of(holder->second->path))});
     }
   }
   return holders;
@@ -40,13 +41,13 @@ void check_total_size(std::span<const Shard> shards, const safetensors::ShardInd
   for (const Shard& shard : shards) bytes += shard.source->size() - shard.header.data_start;
   if (index.total_size && *index.total_size != bytes) {
     oddities.push_back(
-        fmt::format("{}: total_size is {}, the shards hold {} bytes", escape(index_path), *index.total_size, bytes));
+        fmt::format("{}: total_size is {}, the shards hold {} bytes", shown(index_path), *index.total_size, bytes));
   }
 }
 
 Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, const OpenOptions& options) {
   auto document = mlx_json::read_document(*text, {.max_table_bytes = options.max_header_bytes});
-  if (!document) return fail_at(escape(path), document.error());
+  if (!document) return fail_at(shown(path), document.error());
   Shard shard{
       .path = std::move(path), .format = Format::kMlxJson, .file_size = text->size(), .header = std::move(document->table)};
   shard.source = mlx_json::open_values(std::move(text), std::move(*document));
@@ -56,10 +57,10 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
 }  // namespace
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
-  if (path.ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
+  if (file_name(path).ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
   constexpr std::uint64_t kFirstRead = 16 << 10;  // more costs page faults; what a longer header has besides is read at once, too
   const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
-  const auto error_here = [&](const Error& error) { return fail_at(escape(path), error); };
+  const auto error_here = [&](const Error& error) { return fail_at(shown(path), error); };
 
   std::uint64_t have = std::min(source->size(), kFirstRead);
   Bytes front(allocate_bytes(have));
@@ -86,11 +87,11 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
 }
 
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
-  auto source = open_file(path, options.access);
+  auto source = open_path(path, read_options(options));
   if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
-    return fail(Errc::kNotFound, "{}: shard '{}' is missing", escape(index_path), file_name(path));
+    return fail(Errc::kNotFound, "{}: shard '{}' is missing", shown(index_path), name_of(path));
   }
-  if (!source) return fail_at(escape(path), source.error());
+  if (!source) return fail_at(shown(path), source.error());
   return read_shard(path, std::move(*source), options);
 }
 
@@ -100,21 +101,21 @@ ShardReport check_shards(std::span<const Shard> shards, const safetensors::Shard
   const Holders holders = find_holders(shards, report.contradictions);
   if (index == nullptr) return report;
 
-  const std::filesystem::path folder = std::filesystem::path(index_path).parent_path();
+  const std::string folder = parent_path(index_path);
   std::unordered_map<std::string_view, const Shard*> by_path;
   for (const Shard& shard : shards) by_path.emplace(shard.path, &shard);
   std::unordered_set<std::string_view> listed;
   bool all_open = true;
   for (const auto& [tensor, shard_name] : index->entries) {
     listed.insert(tensor);
-    const auto claimed = by_path.find((folder / shard_name).string());
+    const auto claimed = by_path.find(join_path(folder, shard_name));
     all_open = all_open && claimed != by_path.end();
     if (claimed == by_path.end() || claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
     const auto actual = holders.find(tensor);
     const std::string truth =
-        actual == holders.end() ? "no shard that the index names has it" : "it is in " + file_name(actual->second->path);
+        actual == holders.end() ? "no shard that the index names has it" : "it is in " + name_of(actual->second->path);
     report.contradictions.push_back(Error{.code = Errc::kCorrupt,
-                                          .message = fmt::format("{}: tensor {} should be in {}, but {}", escape(index_path),
+                                          .message = fmt::format("{}: tensor {} should be in {}, but {}", shown(index_path),
                                                                  quote(tensor), escape(shard_name), truth)});
   }
   std::uint64_t unlisted = 0;
@@ -122,11 +123,11 @@ ShardReport check_shards(std::span<const Shard> shards, const safetensors::Shard
   for (const Shard& shard : shards) {
     for (const TensorInfo& tensor : shard.header.tensors) {
       if (listed.contains(tensor.name) || unlisted++ > 0) continue;
-      first_unlisted = fmt::format("{} of {}", quote(tensor.name), file_name(shard.path));
+      first_unlisted = fmt::format("{} of {}", quote(tensor.name), name_of(shard.path));
     }
   }
   if (unlisted > 0) {
-    report.oddities.push_back(fmt::format("{}: tensor {} is not listed{}", escape(index_path), first_unlisted,
+    report.oddities.push_back(fmt::format("{}: tensor {} is not listed{}", shown(index_path), first_unlisted,
                                           unlisted > 1 ? fmt::format(", nor are {} others", unlisted - 1) : ""));
   }
   if (all_open) check_total_size(shards, *index, index_path, report.oddities);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,23 @@ struct Model::State {
 // Lets other parts of the library at the files of a model.
 struct ModelAccess {
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
+
+  // Says that these tensors will be read next, about in this order; see Source::expect().
+  template <std::ranges::input_range Tensors>
+  static void expect(const Model& model, const Tensors& tensors) {
+    std::vector<std::vector<Extent>> extents(model.files().size());
+    for (const TensorInfo& tensor : tensors) {
+      const std::uint64_t begin = model.state_->position(tensor);
+      const std::uint64_t end = begin + tensor.bytes();
+      auto& of_file = extents[tensor.file];
+      if (!of_file.empty() && of_file.back().end == begin) {
+        of_file.back().end = end;
+      } else {
+        of_file.push_back({.begin = begin, .end = end});
+      }
+    }
+    for (std::uint32_t file = 0; file < extents.size(); ++file) source(model, file).expect(extents[file]);
+  }
 };
 
 }  // namespace ballast

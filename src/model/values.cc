@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "convert/decode.h"
+#include "model/state.h"
 
 namespace ballast {
 namespace {
@@ -118,6 +119,7 @@ class BlockPass {
     std::mutex mutex;
     std::uint64_t done = done_before;
     std::optional<Error> error;
+    ModelAccess::expect(model_, std::views::transform(tensors_, [](const TensorInfo* tensor) { return *tensor; }));
     const unsigned threads = thread_count(options_.threads);
     std::vector<std::vector<std::byte>> buffers(threads);
     parallel_for(blocks_.size(), threads, [&](unsigned worker, std::size_t number) {

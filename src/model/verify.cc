@@ -1,7 +1,6 @@
 #include <ballast/verify.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include <ballast/architecture.h>
 
@@ -10,6 +9,7 @@
 #include "model/locate.h"
 #include "model/shards.h"
 #include "source/sha256.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -20,7 +20,7 @@ class Verifier {
   explicit Verifier(const VerifyOptions& options) : options_(options) {}
 
   Result<VerifyReport> run(const std::string& path) {
-    auto location = locate(path);
+    auto location = locate(path, read_options(options_.open));
     if (!location) {
       if (location.error().code != Errc::kCorrupt) return std::unexpected(location.error());
       begin("layout");
@@ -60,8 +60,7 @@ class Verifier {
       if (unlisted) {
         report_.defects.push_back({.check = "index", .message = std::move(error.message)});
       } else if (error.code == Errc::kCorrupt || error.code == Errc::kUnsupported) {
-        std::error_code unknown;
-        add_file(file, std::filesystem::file_size(file, unknown), 0);
+        add_file(file, size_of(file), 0);
         defect(std::move(error.message));
       } else {
         return std::unexpected(std::move(error));
@@ -71,7 +70,8 @@ class Verifier {
   }
 
   void add_file(const std::string& path, std::uint64_t size, std::uint64_t tensors) {
-    report_.files.push_back({.path = path, .size = size, .tensors = tensors});
+    report_.files.push_back({.path = without_secrets(path), .size = size, .tensors = tensors});
+    paths_.push_back(path);
     report_.bytes += size;
     report_.tensors += tensors;
   }
@@ -87,8 +87,8 @@ class Verifier {
   Result<void> check_config(const Location& location) {
     if (location.config_path.empty()) return {};
     begin("config");
-    const std::string place = escape(location.config_path);
-    const auto text = read_text(location.config_path);
+    const std::string place = shown(location.config_path);
+    const auto text = read_text(location.config_path, read_options(options_.open));
     if (!text && text.error().code != Errc::kCorrupt) return fail_at(place, text.error());
     const auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
     if (config) {
@@ -139,7 +139,7 @@ class Verifier {
       for (std::size_t i = 0; stats && i < names.size(); ++i) {
         if (!(*stats)[i]) continue;
         for (const std::string& message : check_values(model->tensors()[i], *(*stats)[i], options_.limits)) {
-          defect(fmt::format("{}: tensor {}: {}", escape(shard.path), quote(names[i]), message));
+          defect(fmt::format("{}: tensor {}: {}", shown(shard.path), quote(names[i]), message));
         }
       }
       if (!advance(data_bytes(shard), shard.path)) return fail(Errc::kCancelled, "cancelled");
@@ -149,8 +149,9 @@ class Verifier {
 
   Result<void> hash_files() {
     begin("sha256");
-    for (VerifiedFile& file : report_.files) {
-      const auto source = open_file(file.path, Access::kPread);
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      VerifiedFile& file = report_.files[i];
+      const auto source = open_path(paths_[i], {.access = Access::kPread, .interrupted = options_.open.interrupted});
       if (!source) return fail_at(escape(file.path), source.error());
       auto hash = sha256(**source, [&](std::uint64_t bytes) { return advance(bytes, file.path); });
       if (!hash) return fail_at(escape(file.path), hash.error());
@@ -179,8 +180,9 @@ class Verifier {
 
   const VerifyOptions& options_;
   VerifyReport report_;
-  std::vector<Shard> shards_;     // those that could be opened
-  std::uint64_t data_bytes_ = 0;  // of their tensors
+  std::vector<std::string> paths_;  // of the files in it
+  std::vector<Shard> shards_;       // those that could be opened
+  std::uint64_t data_bytes_ = 0;    // of their tensors
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

@@ -1,18 +1,17 @@
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
-#include <system_error>
 
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "convert/kernels.h"
-#include "model/locate.h"
 #include "quantize/mlx_layers.h"
 #include "quantize/quantized_source.h"
 #include "quantize/side_files.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -62,7 +61,7 @@ class MlxSource final : public QuantizedSource {
   std::span<const QuantizedTensor> tensors() const override { return tensors_; }
   std::uint64_t file_size() const override {
     std::uint64_t bytes = model_.file_size();
-    for (const std::string& path : side_files()) bytes += std::filesystem::file_size(path);
+    for (const std::string& path : side_files()) bytes += size_of(path);
     return bytes;
   }
   std::vector<std::string> files() const override {
@@ -126,9 +125,8 @@ class MlxSource final : public QuantizedSource {
   std::vector<std::string> side_files() const {
     std::vector<std::string> paths;
     for (const std::string_view file : {kTimeAware.file, kEqualization.file}) {
-      std::string path = fmt::format("{}/{}", model_.directory(), file);
-      std::error_code missing;
-      if (std::filesystem::is_regular_file(path, missing)) paths.push_back(std::move(path));
+      std::string path = join_path(model_.directory(), file);
+      if (exists(path)) paths.push_back(std::move(path));
     }
     return paths;
   }
@@ -136,7 +134,7 @@ class MlxSource final : public QuantizedSource {
   // Other bits and groups may make other shapes of the same codes. The index of a model that was made here tells how many values
   // there were.
   Result<void> check_parameters() const {
-    const std::string path = model_.directory() + "/model.safetensors.index.json";
+    const std::string path = join_path(model_.directory(), "model.safetensors.index.json");
     const auto text = read_text(path);
     simdjson::dom::parser parser;
     const auto index = text ? parse_json(parser, *text) : std::unexpected(text.error());

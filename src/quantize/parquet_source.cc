@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <list>
 #include <map>
 #include <system_error>
@@ -13,12 +12,13 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "format/parquet/parquet.h"
-#include "model/locate.h"
 #include "quantize/equalization.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quantized_source.h"
 #include "quantize/time_aware_table.h"
+#include "source/place.h"
 #include "source/sha256.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -86,17 +86,17 @@ class ParquetSource final : public QuantizedSource {
   Result<void> open() {
     const auto library = parquet::load_library();
     if (!library) return std::unexpected(library.error());
-    const std::string path = fmt::format("{}/{}", directory_, kParquetMetadataFile);
+    const std::string path = join_path(directory_, kParquetMetadataFile);
     const auto text = read_text(path);
-    if (!text) return fail_at(escape(path), text.error());
+    if (!text) return fail_at(shown(path), text.error());
     const auto metadata = parse_parquet_metadata(*text);
-    if (!metadata) return fail_at(escape(path), metadata.error());
+    if (!metadata) return fail_at(shown(path), metadata.error());
     modality_ = metadata->modality;
     boundaries_ = metadata->time_boundaries;
-    const std::string config_path = directory_ + "/config.json";
+    const std::string config_path = join_path(directory_, "config.json");
     if (const auto config_text = read_text(config_path)) {
       auto config = parse_config(*config_text);
-      if (!config) return fail_at(escape(config_path), config.error());
+      if (!config) return fail_at(shown(config_path), config.error());
       config_ = std::move(config->json);
     }
     for (const ParquetMetadata::Part& part : metadata->parts) {
@@ -236,16 +236,16 @@ class ParquetSource final : public QuantizedSource {
 
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
-    Part opened{.path = fmt::format("{}/{}", directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
-    auto source = open_file(opened.path, Access::kPread);
-    if (!source) return fail_at(escape(opened.path), source.error());
+    Part opened{.path = join_path(directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
+    auto source = open_path(opened.path, {.access = Access::kPread});
+    if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
-      return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", escape(opened.path), (*source)->size(), kParquetMetadataFile,
+      return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", shown(opened.path), (*source)->size(), kParquetMetadataFile,
                   part.bytes);
     }
     opened.source = std::move(*source);
     auto reader = library.open_reader(*opened.source);
-    if (!reader) return fail_at(escape(opened.path), reader.error());
+    if (!reader) return fail_at(shown(opened.path), reader.error());
     opened.reader = std::move(*reader);
     parts_.push_back(std::move(opened));
     return {};
@@ -378,11 +378,12 @@ class ParquetSource final : public QuantizedSource {
 }  // namespace
 
 bool is_parquet_model(const std::string& path) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("model-") && entry->path().extension() == ".parquet") return true;
-  }
-  const auto text = read_text(fmt::format("{}/{}", path, kParquetMetadataFile));
+  const auto files = is_folder(path) ? list_folder(path) : std::unexpected(Error{});
+  if (!files) return false;
+  const auto is_part = [](const ListedFile& file) { return file.name.starts_with("model-") && file.name.ends_with(".parquet"); };
+  if (std::ranges::any_of(*files, is_part)) return true;
+  if (std::ranges::find(*files, kParquetMetadataFile, &ListedFile::name) == files->end()) return false;
+  const auto text = read_text(join_path(path, kParquetMetadataFile));
   return text && text->find(kParquetFormat) != std::string::npos;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <initializer_list>
 #include <system_error>
 #include <utility>
@@ -14,7 +13,8 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "model/locate.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -257,13 +257,12 @@ Result<std::optional<QuantizationConfig>> read_quantization_config(const std::st
     return std::move(*config);
   };
   for (const char* const file : {"quantization_config.json", "config.json"}) {
-    const std::filesystem::path path = std::filesystem::path(directory) / file;
-    std::error_code error;
-    if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) continue;
-    const auto text = read_text(path.string());
-    if (!text) return fail_at(escape(path.string()), text.error());
+    const std::string path = join_path(directory, file);
+    if (!exists(path)) continue;
+    const auto text = read_text(path);
+    if (!text) return fail_at(shown(path), text.error());
     auto config = std::string_view(file) == "config.json" ? parse_quantization_section(*text) : parse_own(*text);
-    if (!config) return fail_at(escape(path.string()), config.error());
+    if (!config) return fail_at(shown(path), config.error());
     return config;
   }
   return std::nullopt;

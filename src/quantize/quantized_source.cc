@@ -1,8 +1,5 @@
 #include "quantize/quantized_source.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include <fmt/format.h>
 
 #include <ballast/quantize.h>
@@ -10,11 +7,13 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "quantize/parquet_metadata.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 
 std::string FileSum::difference() const {
-  return fmt::format("{}: its SHA-256 is {}, {} says {}", escape(path), found, kParquetMetadataFile, quote(expected));
+  return fmt::format("{}: its SHA-256 is {}, {} says {}", shown(path), found, kParquetMetadataFile, quote(expected));
 }
 
 Result<std::vector<FileSum>> QuantizedSource::hash_files(const Progress&) const { return {}; }
@@ -35,8 +34,7 @@ Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
                           .modality = (*source)->modality(),
                           .config = (*source)->config()};
   for (const std::string& file : (*source)->files()) {
-    std::error_code unknown;
-    info.files.push_back({.path = file, .bytes = std::filesystem::file_size(file, unknown)});
+    info.files.push_back({.path = without_secrets(file), .bytes = size_of(file)});
   }
   for (const QuantizedTensor& tensor : (*source)->tensors()) {
     info.tensors.push_back({.name = tensor.name,

@@ -1,11 +1,10 @@
 #include "quantize/side_files.h"
 
-#include <filesystem>
-
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "model/locate.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 
@@ -13,20 +12,19 @@ bool is_side_file(std::string_view name) { return name == kTimeAware.file || nam
 
 Result<std::optional<Model>> open_side_file(const std::string& directory, const SideFileKind& kind) {
   if (directory.empty()) return std::nullopt;
-  const std::string path = fmt::format("{}/{}", directory, kind.file);
-  std::error_code missing;
-  if (!std::filesystem::exists(path, missing)) {
-    const auto config = read_text(directory + "/config.json");
+  const std::string path = join_path(directory, kind.file);
+  if (!exists(path)) {
+    const auto config = read_text(join_path(directory, "config.json"));
     simdjson::dom::parser parser;
     const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());
     if (!root || (*root)[kind.member].error() != simdjson::SUCCESS) return std::nullopt;
-    return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", escape(path));
+    return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", shown(path));
   }
   auto file = Model::open(path);
   if (!file) return std::unexpected(file.error());
   const auto format = file->metadata().find("format");
   if (format == file->metadata().end() || format->second != kind.format) {
-    return fail(Errc::kCorrupt, "{}: its format is not {}", escape(path), kind.format);
+    return fail(Errc::kCorrupt, "{}: its format is not {}", shown(path), kind.format);
   }
   return std::move(*file);
 }

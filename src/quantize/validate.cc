@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 
@@ -9,8 +8,11 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "model/state.h"
 #include "quantize/quantized_source.h"
 #include "quantize/report.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -219,8 +221,7 @@ Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptio
     return report;
   }
   for (const std::string& file : (*source)->files()) {
-    std::error_code unknown;
-    report.files.push_back({.path = file, .size = std::filesystem::file_size(file, unknown)});
+    report.files.push_back({.path = without_secrets(file), .size = size_of(file)});
     report.bytes += report.files.back().size;
   }
   report.tensors = (*source)->tensors().size();

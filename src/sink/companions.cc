@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "base/fail.h"
 #include "base/json_walk.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
-#include "model/locate.h"
 #include "quantize/side_files.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::string_view kConfig = "config.json";
 
@@ -110,21 +107,19 @@ std::string with_dtype(std::string_view config, std::string_view dtype) {
 }
 
 Result<std::vector<Companion>> find_companions(const std::string& directory, std::string_view dtype) {
-  std::error_code error;
+  const auto files = list_folder(directory);
+  if (!files) return fail_at(shown(directory), files.error());
   std::vector<Companion> companions;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with('.') || (is_weights_name(name) && !is_side_file(name)) || !entry->is_regular_file(ignored)) continue;
-    companions.push_back({.name = name, .path = entry->path().string()});
+  for (const ListedFile& file : *files) {
+    const bool is_weights = is_weights_name(file.name) && !is_side_file(file.name);
+    if (file.name.starts_with('.') || is_weights || !file.is_regular) continue;
+    companions.push_back({.name = file.name, .path = join_path(directory, file.name)});
   }
-  if (error) return fail_errno(Errc::kIo, error.value(), "{}: cannot list the directory", escape(directory));
-  std::ranges::sort(companions, {}, &Companion::name);
 
   const auto config = std::ranges::find(companions, kConfig, &Companion::name);
   if (config == companions.end() || dtype.empty()) return companions;
   const auto text = read_text(config->path);
-  if (!text) return fail_at(escape(config->path), text.error());
+  if (!text) return fail_at(shown(config->path), text.error());
   *config = {.name = std::string(kConfig), .path = {}, .text = with_dtype(*text, dtype)};
   return companions;
 }

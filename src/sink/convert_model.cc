@@ -281,6 +281,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   const auto sink = create_file_sink(path, selection->targets, options.sink, {.companions = companions, .resume_key = *key});
   if (!sink) return std::unexpected(sink.error());
   Conversion conversion(model, *selection, **sink, options);
+  ModelAccess::expect(model, std::views::transform(selection->sources, [](const TensorInfo* tensor) { return *tensor; }));
   if (auto done = conversion.run(); !done) return std::unexpected(done.error());
   if (auto committed = (*sink)->commit(); !committed) return std::unexpected(committed.error());
 

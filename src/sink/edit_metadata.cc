@@ -135,6 +135,7 @@ Result<void> rewrite(const std::string& path, const Source& source, std::string_
 
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options,
                                      const Progress& progress) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
   const auto model = Model::open(path, options);
   if (!model) return std::unexpected(model.error());
   if (!model->directory().empty() || model->format() != Format::kSafetensors) {

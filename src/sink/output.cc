@@ -9,6 +9,8 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -46,6 +48,7 @@ void remove_leftovers(const std::string& directory) {
 }
 
 Result<Output> Output::directory(const std::string& path) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
   auto directory = OutputDirectory::create(path);
   if (!directory) return std::unexpected(directory.error());
   return Output(path, std::move(*directory));
@@ -90,8 +93,8 @@ Result<void> Output::add(const Companion& companion) {
   if (!added) return std::unexpected(added.error());
   OutputFile& file = files_[*added];
   if (companion.path.empty()) return file.write_at(0, as_bytes(companion.text));
-  const auto source = open_file(companion.path, Access::kPread);
-  if (!source) return fail_at(escape(companion.path), source.error());
+  const auto source = open_path(companion.path, {.access = Access::kPread});
+  if (!source) return fail_at(shown(companion.path), source.error());
   return file.copy_from(**source, 0, 0, (*source)->size());
 }
 

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -94,7 +95,13 @@ std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) c
   return fail_errno(Errc::kWrite, error, "{}: {}", escape(path_), what);
 }
 
+Result<void> check_output_path(const std::string& path) {
+  if (!is_uri(path)) return {};
+  return fail(Errc::kInvalidArgument, "{}: nothing can be written to a server: name a path of this machine", shown(path));
+}
+
 Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
   if (path.find('\0') != std::string::npos) {
     return fail(Errc::kWrite, "{}: cannot write: the path holds a NUL byte", escape(path));
   }

@@ -63,6 +63,9 @@ class OutputFile {
   bool kept_ = false;   // when it is not published
 };
 
+// Refuses URIs, which can only be read from.
+Result<void> check_output_path(const std::string& path);
+
 // Refuses to take the place of what is not a regular file, or may not be written.
 Result<void> check_replaceable(const std::string& path);
 

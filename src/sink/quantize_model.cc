@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "model/state.h"
 #include "quantize/gptq.h"
 #include "quantize/parquet_metadata.h"
 #include "quantize/quality.h"
@@ -359,6 +360,7 @@ Result<void> Quantization::process(QuantizedOutput& output) {
     ++blocks_left_[work_.blocks[i].tensor];
     total_ += work_.blocks[i].rows * work_.source_row_bytes(work_.blocks[i].tensor);
   }
+  ModelAccess::expect(work_.model, work_.model.tensors());
   std::vector<CodedBuffers> buffers(threads_);
   parallel_for(work_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) {
     const bool goes_on = note(process_block(output, i, buffers[worker]), i);

@@ -1,18 +1,23 @@
 #include "sink/source_identity.h"
 
-#include <filesystem>
-
 #include <sys/stat.h>
 
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "model/state.h"
+#include "source/uri.h"
 
 namespace ballast {
 
 Result<std::string> describe_files(const Model& model) {
   std::string text;
-  for (const ModelFile& file : model.files()) {
+  for (std::uint32_t i = 0; i < model.files().size(); ++i) {
+    const ModelFile& file = model.files()[i];
+    if (const std::string identity = ModelAccess::source(model, i).identity(); !identity.empty()) {
+      text += fmt::format("{}\n{} {}\n", file.path, file.size, identity);
+      continue;
+    }
     struct stat status{};
     if (::stat(file.path.c_str(), &status) != 0)
       return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));
@@ -25,7 +30,7 @@ std::string files_json(const Model& model) {
   std::string text = "[";
   for (const ModelFile& file : model.files()) {
     text += text.size() > 1 ? ", {\"name\": " : "{\"name\": ";
-    append_json_string(escape(std::filesystem::path(file.path).filename().string()), text);
+    append_json_string(escape(file_name(file.path)), text);
     text += fmt::format(", \"size\": {}}}", file.size);
   }
   return text + "]";

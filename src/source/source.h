@@ -19,6 +19,12 @@ struct Range {
   std::span<std::byte> out;
 };
 
+// Bytes of a source, from the first to one past the last.
+struct Extent {
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
 class Source {
  public:
   Source() = default;
@@ -43,8 +49,17 @@ class Source {
   virtual Result<void> read_direct(std::uint64_t offset, std::span<std::byte> out) const { return read_at(offset, out); }
   static constexpr std::size_t kDirectAlignment = 4096;
 
+  // How many reads at a time are quickest; 0: as many as there are cores.
+  virtual unsigned parallel_reads() const { return 0; }
+
+  // Says what will be read next, about in this order, in place of what was said before. Sources that are far away read it ahead.
+  virtual void expect(std::span<const Extent> extents) const { static_cast<void>(extents); }
+
   // An estimate of how much can be read without waiting for a device, from 0 to 1; 1 where nobody knows.
   virtual double cached_share() const { return 1; }
+
+  // What changes with the bytes, for sources that are no files of this machine; empty where nobody knows.
+  virtual std::string identity() const { return {}; }
 
   // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
   virtual Result<std::span<const std::byte>> map() const = 0;

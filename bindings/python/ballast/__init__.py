@@ -20,6 +20,7 @@ from ballast.errors import (
     WriteError,
 )
 from ballast.model import Model, Tensor, from_bytes, open
+from ballast.remote import DownloadedFile, DownloadReport, download, download_async
 from ballast.weights import QuantizedWeight, QuantizedWeights, load_quantized_weights
 from ballast.work import (
     CalibrationReport,
@@ -46,8 +47,9 @@ __version__: str = _core.__version__
 
 __all__ = [
     "ArgumentError", "BallastError", "BelowMinimumError", "CalibrationReport", "CancelledError", "ConvertReport", "CorruptError",
+    "DownloadReport", "DownloadedFile",
     "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport", "QuantizedWeight", "QuantizedWeights", "ReadError",
     "Tensor", "TensorNotFoundError", "UnsupportedError", "VerifyReport", "WriteError", "convert", "convert_async", "dequantize",
-    "dequantize_async", "from_bytes", "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save",
+    "dequantize_async", "download", "download_async", "from_bytes", "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save",
     "serialize", "validate", "validate_async", "verify", "verify_async",
 ]  # fmt: skip

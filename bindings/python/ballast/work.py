@@ -453,7 +453,7 @@ def _widths(tensors: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
     return _totals((width(tensor), tensor["shape"], tensor["bytes"]) for tensor in tensors)
 
 
-async def _off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress = None, **options: Any) -> _T:
+async def off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress = None, **options: Any) -> _T:
     """Runs it in a thread. Cancelling the task stops the work, and waits until it has stopped."""
     stopped = threading.Event()
     with watched(progress, work.__name__) as callback:
@@ -476,24 +476,24 @@ async def _off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress 
 
 async def convert_async(source: Source, path: Path, **options: Any) -> ConvertReport:
     """convert() without blocking the event loop; cancelling the task stops it."""
-    return await _off_the_loop(convert, source, path, **options)
+    return await off_the_loop(convert, source, path, **options)
 
 
 async def quantize_async(source: Source, directory: Path, config: QuantizeConfig | None = None, **options: Any) -> QuantizeReport:
     """quantize() without blocking the event loop; cancelling the task stops it."""
-    return await _off_the_loop(quantize, source, directory, config, **options)
+    return await off_the_loop(quantize, source, directory, config, **options)
 
 
 async def dequantize_async(quantized: Path, path: Path, **options: Any) -> ConvertReport:
     """dequantize() without blocking the event loop; cancelling the task stops it."""
-    return await _off_the_loop(dequantize, quantized, path, **options)
+    return await off_the_loop(dequantize, quantized, path, **options)
 
 
 async def validate_async(original: Source, quantized: Path, **options: Any) -> QuantizeReport:
     """validate() without blocking the event loop; cancelling the task stops it."""
-    return await _off_the_loop(validate, original, quantized, **options)
+    return await off_the_loop(validate, original, quantized, **options)
 
 
 async def verify_async(path: Path, **options: Any) -> VerifyReport:
     """verify() without blocking the event loop; cancelling the task stops it."""
-    return await _off_the_loop(verify, path, **options)
+    return await off_the_loop(verify, path, **options)

@@ -28,6 +28,7 @@ constexpr std::string_view name_of(Errc code) {
 }  // namespace
 
 void raise(const Error& error) {
+  if (error.code == Errc::kCancelled && PyErr_Occurred() != nullptr) throw nb::python_error();  // which is why
   const nb::object type = nb::module_::import_("ballast.errors").attr(name_of(error.code).data());
   const nb::object exception = type(nb::str(error.message.data(), error.message.size()));
   if (error.system_error != 0) {

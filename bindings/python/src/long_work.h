@@ -13,6 +13,7 @@
 #include <ballast/progress.h>
 
 #include "errors.h"
+#include "interrupts.h"
 
 namespace ballast::python {
 
@@ -44,6 +45,7 @@ class LongWork {
     while (done.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
       const nanobind::gil_scoped_acquire acquire;
       if (PyErr_CheckSignals() == 0) continue;
+      note_interrupt();
       keep_error(nanobind::python_error());
     }
     return done.get();

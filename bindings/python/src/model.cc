@@ -20,6 +20,7 @@
 
 #include "bytes.h"
 #include "errors.h"
+#include "interrupts.h"
 #include "long_work.h"
 #include "tensors.h"
 #include "values.h"
@@ -32,7 +33,8 @@ namespace nb = nanobind;
 OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_header_bytes) {
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
-                            .max_header_bytes = max_header_bytes};
+                            .max_header_bytes = max_header_bytes,
+                            .interrupted = was_interrupted};
   auto model = released([&] { return Model::open(path.get(), options); });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
 }

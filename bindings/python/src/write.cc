@@ -16,11 +16,13 @@
 #include <nanobind/stl/vector.h>
 
 #include <ballast/convert_model.h>
+#include <ballast/download.h>
 #include <ballast/quantize.h>
 #include <ballast/sink.h>
 
 #include "bytes.h"
 #include "errors.h"
+#include "interrupts.h"
 #include "long_work.h"
 #include "model.h"
 #include "tensors.h"
@@ -117,6 +119,32 @@ nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::opti
   return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
 }
 
+nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, std::vector<std::string> include,
+                  std::vector<std::string> exclude, bool sync, nb::object progress) {
+  LongWork work(std::move(progress));
+  const DownloadOptions options{.include = std::move(include),
+                                .exclude = std::move(exclude),
+                                .sync = sync,
+                                .progress = work.progress(),
+                                .interrupted = was_interrupted};
+  const std::string place = folder ? folder->get() : "";
+  const DownloadReport report = work.run([&] { return ballast::download(uri, place, options); });
+  nb::list files;
+  for (const DownloadedFile& file : report.files) {
+    nb::dict made;
+    made["path"] = path_text(file.path);
+    made["size"] = file.size;
+    made["was_there"] = file.was_there;
+    made["checked"] = file.checked.empty() ? nb::none() : nb::object(text(file.checked));
+    files.append(made);
+  }
+  nb::dict made;
+  made["folder"] = path_text(report.folder);
+  made["files"] = files;
+  made["fetched_bytes"] = report.fetched_bytes;
+  return made;
+}
+
 }  // namespace
 
 void bind_write(nb::module_& module) {
@@ -130,6 +158,8 @@ void bind_write(nb::module_& module) {
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("sync"), nb::arg("memory_limit"),
              nb::arg("progress").none());
+  module.def("download", &download, nb::arg("uri"), nb::arg("folder").none(), nb::kw_only(), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("sync"), nb::arg("progress").none());
 }
 
 }  // namespace ballast::python

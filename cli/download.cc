@@ -1,0 +1,97 @@
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ballast/download.h>
+#include <ballast/text.h>
+
+#include "command.h"
+#include "format.h"
+#include "terminal.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string uri;
+  std::string folder;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  bool json = false;
+};
+
+void print_json(const DownloadReport& done, double seconds) {
+  Json files = Json::array();
+  for (const DownloadedFile& file : done.files) {
+    files.push_back({{"path", file.path}, {"size", file.size}, {"was_there", file.was_there}, {"checked", nullptr}});
+    if (!file.checked.empty()) files.back()["checked"] = file.checked;
+  }
+  const Json json{
+      {"path", done.folder}, {"files", std::move(files)}, {"fetched_bytes", done.fetched_bytes}, {"download_time_s", seconds}};
+  print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+}
+
+void print_text(const DownloadReport& done, double seconds) {
+  std::uint64_t bytes = 0;
+  std::size_t there = 0;
+  std::size_t checked = 0;
+  for (const DownloadedFile& file : done.files) {
+    bytes += file.size;
+    there += file.was_there ? 1 : 0;
+    checked += file.checked.empty() ? 0 : 1;
+  }
+  std::string notes;
+  if (there > 0) notes += fmt::format(", {} there already", there == done.files.size() ? "all" : grouped(there));
+  if (checked > 0) notes += fmt::format(", sums of {} checked", checked == done.files.size() ? "all" : grouped(checked));
+  const auto rate = static_cast<std::uint64_t>(static_cast<double>(done.fetched_bytes) / seconds);
+  print("{}: {}, {}{}{}\n", tinted(Tone::kBold, escape(done.folder)), counted(done.files.size(), "file"), human_bytes(bytes),
+        notes, seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, human_bytes(rate))));
+}
+
+Exit run_download(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressBar bar("downloading");
+  const auto done = download(
+      options.uri, options.folder,
+      {.include = options.include, .exclude = options.exclude, .progress = bar.callback(), .interrupted = was_interrupted});
+  bar.clear();
+  if (!done) return report(done.error());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    print_json(*done, seconds);
+  } else {
+    print_text(*done, seconds);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_download(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand("download", "Fetch a model's files, and check them");
+  command->add_option("URI", options->uri, "https://…, s3://bucket/folder or hf://org/repo[@revision][/file]")->required();
+  command->add_option("DIR", options->folder,
+                      "The folder to put them in; without it, a model of the hub goes to the hub's cache");
+  command->add_option("--include", options->include, "Only files whose name matches; repeatable")->type_name("GLOB");
+  command->add_option("--exclude", options->exclude, "No files whose name matches; repeatable")->type_name("GLOB");
+  add_json(*command, options->json);
+  for (CLI::Option* const option : command->get_options()) {
+    if (option->get_items_expected_max() > 1) option->expected(1)->take_all();
+  }
+  command->footer(
+      "What breaks off goes on where it was when the same command is run again. Sums are checked where the server\n"
+      "tells them. Tokens and keys come from the environment: HF_TOKEN, AWS_ACCESS_KEY_ID and so on; see docs/remote.md.\n\n"
+      "Examples:\n"
+      "  ballast download hf://Qwen/Qwen3-0.6B Qwen3-0.6B/\n"
+      "  ballast download hf://Qwen/Qwen3-0.6B@main Qwen3-0.6B/ --include '*.safetensors' --include '*.json'\n"
+      "  ballast download s3://bucket/models/llama llama/");
+  command->callback([options, &run] { run = [options] { return run_download(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+
+#include <ballast/error.h>
+
+#include "source/remote/http.h"
+
+namespace ballast::remote {
+
+// Tries again what may pass: broken connections, and answers by which a server says that it is busy. Gives up after a number of
+// tries by which next to nothing came.
+class Patience {
+ public:
+  explicit Patience(const Interrupted& interrupted) : interrupted_(interrupted) {}
+
+  // The first answer that is final, success or not.
+  Result<Answer> ask(const std::function<Request()>& make_request, const TakeBody& take);
+
+  // Waits before another try; false if there have been enough.
+  bool wait(std::optional<std::string_view> retry_after = {});
+
+ private:
+  const Interrupted& interrupted_;
+  int failures_ = 0;  // since something came that is worth the name
+  bool is_interrupted_ = false;
+};
+
+// The whole body of a small document.
+Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
+                             Answer* answer = nullptr);
+
+// For an answer that is no success: what the server says, and `hint` where it refuses.
+Error refusal(const Answer& answer, std::string_view hint);
+
+}  // namespace ballast::remote

@@ -1,0 +1,255 @@
+#include "source/remote/remote_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "source/remote/patience.h"
+
+namespace ballast::remote {
+namespace {
+
+constexpr std::uint64_t kLargestWhole = 100'000'000;  // that is kept in memory where the server gives no parts
+
+struct ContentRange {
+  std::uint64_t begin;
+  std::uint64_t end;
+  std::uint64_t size;
+};
+
+std::optional<std::uint64_t> take_number(std::string_view& text) {
+  std::uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+  return value;
+}
+
+bool take_text(std::string_view& text, std::string_view expected) {
+  if (!text.starts_with(expected)) return false;
+  text.remove_prefix(expected.size());
+  return true;
+}
+
+// bytes 0-99/1000
+std::optional<ContentRange> parse_content_range(std::string_view text) {
+  if (!take_text(text, "bytes ")) return std::nullopt;
+  const auto begin = take_number(text);
+  if (!begin || !take_text(text, "-")) return std::nullopt;
+  const auto last = take_number(text);
+  if (!last || *last < *begin || *last == UINT64_MAX || !take_text(text, "/")) return std::nullopt;
+  const auto size = take_number(text);
+  if (!size || !text.empty() || *last >= *size) return std::nullopt;
+  return ContentRange{.begin = *begin, .end = *last + 1, .size = *size};
+}
+
+std::optional<std::uint64_t> content_length(const Answer& answer) {
+  auto text = answer.find("content-length").value_or("");
+  const auto length = take_number(text);
+  return text.empty() ? length : std::nullopt;
+}
+
+std::string header(const Answer& answer, std::string_view name) { return std::string(answer.find(name).value_or("")); }
+
+Version version_of(const Answer& answer, std::uint64_t size) {
+  return {.size = size, .etag = header(answer, "etag"), .last_modified = header(answer, "last-modified")};
+}
+
+std::string describe(const Version& version) {
+  const std::string& mark = version.etag.empty() ? version.last_modified : version.etag;
+  return fmt::format("{} bytes{}", version.size, mark.empty() ? "" : fmt::format(", {}", quote(mark)));
+}
+
+bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
+
+std::string range_text(std::uint64_t begin, std::uint64_t end) { return fmt::format("bytes {} to {}", begin, end - 1); }
+
+// Copies what comes to where it belongs.
+class Scatter {
+ public:
+  explicit Scatter(const Transfer& transfer) : parts_(transfer.parts), at_(transfer.begin) {}
+
+  void take(std::span<const std::byte> piece) {
+    const std::uint64_t end = at_ + piece.size();
+    while (!parts_.empty() && parts_.front().offset + parts_.front().out.size() <= at_) parts_ = parts_.subspan(1);
+    for (const Range& part : parts_) {
+      if (part.offset >= end) break;
+      const std::uint64_t from = std::max(part.offset, at_);
+      const std::uint64_t to = std::min(part.offset + part.out.size(), end);
+      if (from < to) std::memcpy(part.out.data() + (from - part.offset), piece.data() + (from - at_), to - from);
+    }
+    at_ = end;
+  }
+
+ private:
+  std::span<const Range> parts_;
+  std::uint64_t at_;
+};
+
+}  // namespace
+
+// Servers that mirror each other agree on the ETag, and not always on the date.
+bool Version::is_same(const Version& other) const {
+  if (size != other.size) return false;
+  return etag.empty() || other.etag.empty() ? last_modified == other.last_modified : etag == other.etag;
+}
+
+RemoteFile::RemoteFile(Address address, Interrupted interrupted)
+    : address_(std::move(address)), interrupted_(std::move(interrupted)) {}
+
+Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, Interrupted interrupted) {
+  std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(interrupted)));
+  if (auto read = file->read_front(front); !read) return std::unexpected(read.error());
+  return file;
+}
+
+Request RemoteFile::make_request(std::uint64_t begin, std::uint64_t end) const {
+  Request request{.ca_file = address_.ca_file};
+  {
+    const std::scoped_lock lock(mutex_);
+    request.url = direct_url_;
+  }
+  if (request.url.empty()) {
+    request.url = address_.url;
+    if (address_.sign) request.secret_headers = address_.sign();
+  }
+  if (gives_parts_) request.headers.push_back(fmt::format("Range: bytes={}-{}", begin, end - 1));
+  if (is_strong(version_.etag)) request.headers.push_back(fmt::format("If-Match: {}", version_.etag));
+  return request;
+}
+
+void RemoteFile::remember(const Answer& answer) const {
+  const std::scoped_lock lock(mutex_);
+  if (answer.is_success() && answer.url != address_.url) direct_url_ = answer.url;
+}
+
+// Signed addresses that redirects led to expire.
+void RemoteFile::forget(const std::string& url) const {
+  const std::scoped_lock lock(mutex_);
+  if (direct_url_ == url) direct_url_.clear();
+}
+
+Result<void> RemoteFile::read_front(std::uint64_t bytes) {
+  Patience patience(interrupted_);
+  std::uint64_t limit = bytes;  // of what is to come
+  const auto answer = patience.ask(
+      [&] {
+        front_.clear();
+        return make_request(0, bytes);
+      },
+      [&](const Answer& told, std::span<const std::byte> piece) {
+        if (front_.empty()) {
+          const auto length = content_length(told);
+          limit = told.status == 206 ? bytes : length && *length <= kLargestWhole ? *length : bytes;
+          if (told.status == 200 && !length) limit = kLargestWhole;
+          front_.reserve(std::min(limit, length.value_or(bytes)));
+        }
+        const std::size_t taken = std::min<std::uint64_t>(piece.size(), limit - front_.size());
+        front_.insert(front_.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(taken));
+        return taken == piece.size();
+      });
+  if (!answer) return std::unexpected(answer.error());
+  return take_first_answer(*answer);
+}
+
+Result<void> RemoteFile::take_first_answer(const Answer& answer) {
+  if (answer.status == 416 && header(answer, "content-range") == "bytes */0") {
+    version_ = version_of(answer, 0);
+  } else if (answer.status == 206) {
+    const auto range = parse_content_range(header(answer, "content-range"));
+    if (!range || range->begin != 0) {
+      return fail(Errc::kIo, "asked for the first bytes, the server gave {}", quote(header(answer, "content-range")));
+    }
+    if (answer.is_broken_off || range->end < front_.size()) {
+      return fail(Errc::kIo, "the server promised {} bytes and sent more", range->end);
+    }
+    version_ = version_of(answer, range->size);
+  } else if (answer.status == 200) {
+    const auto length = content_length(answer);
+    if (answer.is_broken_off && !length) {
+      return fail(Errc::kUnsupported, "the server gives no parts of files and does not say how long this one is");
+    }
+    version_ = version_of(answer, length.value_or(front_.size()));
+    gives_parts_ = false;
+  } else {
+    return std::unexpected(refusal(answer, address_.hint));
+  }
+  remember(answer);
+  first_answer_ = answer;
+  return {};
+}
+
+std::optional<Error> RemoteFile::check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const {
+  const auto error = [](std::string message) { return Error{.code = Errc::kIo, .message = std::move(message)}; };
+  const bool is_whole = answer.status == 200;
+  const std::string told = header(answer, "content-range");
+  const auto range = parse_content_range(told);
+  if (!is_whole && (answer.status != 206 || !range || range->begin != begin || range->end > end)) {
+    return error(fmt::format("{} were asked for, the server gave {}", range_text(begin, end), quote(told)));
+  }
+  const Version now = version_of(answer, is_whole ? content_length(answer).value_or(version_.size) : range->size);
+  if (!now.is_same(version_)) {
+    return error(fmt::format("has changed on the server: it was {}, now it is {}", describe(version_), describe(now)));
+  }
+  if (is_whole && gives_parts_) {
+    return error(fmt::format("{} were asked for, the server sent the whole file", range_text(begin, end)));
+  }
+  if (is_whole && begin > 0) return error("the connection broke off, and the server gives no parts of files");
+  return std::nullopt;
+}
+
+Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
+                               const std::function<bool(std::span<const std::byte>)>& take) const {
+  Patience patience(interrupted_);
+  while (begin < end) {
+    const std::uint64_t before = begin;
+    std::string asked;
+    bool is_checked = false;
+    std::optional<Error> wrong;
+    const auto answer = patience.ask(
+        [&] {
+          is_checked = false;
+          Request request = make_request(begin, end);
+          asked = request.url;
+          return request;
+        },
+        [&](const Answer& told, std::span<const std::byte> piece) {
+          if (!std::exchange(is_checked, true)) wrong = check_part(told, begin, end);
+          if (!wrong && piece.size() > end - begin) {
+            wrong = {.code = Errc::kIo,
+                     .message = fmt::format("{} were asked for, the server sent more", range_text(before, end))};
+          }
+          if (wrong) return false;
+          begin += piece.size();
+          if (!take(piece)) wrong = {.code = Errc::kCancelled, .message = "cancelled"};
+          return !wrong;
+        });
+    if (!answer) return std::unexpected(answer.error());
+    if (wrong) return std::unexpected(std::move(*wrong));
+    if (answer->is_success()) {
+      remember(*answer);
+      if (begin > before || patience.wait()) continue;
+      return fail(Errc::kIo, "{} were asked for, and nothing came", range_text(begin, end));
+    }
+    if (answer->status == 412 || answer->status == 416) {
+      return fail(Errc::kIo, "has changed on the server since it was opened: it was {}", describe(version_));
+    }
+    const bool is_refused = answer->status == 401 || answer->status == 403 || answer->status == 404 || answer->status == 410;
+    if (!is_refused || asked == address_.url) return std::unexpected(refusal(*answer, address_.hint));
+    forget(asked);
+    if (!patience.wait()) return std::unexpected(refusal(*answer, address_.hint));
+  }
+  return {};
+}
+
+Result<void> RemoteFile::fetch(const Transfer& transfer) const {
+  Scatter scatter(transfer);
+  return fetch(transfer.begin, transfer.end, [&](std::span<const std::byte> piece) {
+    scatter.take(piece);
+    return true;
+  });
+}
+
+}  // namespace ballast::remote

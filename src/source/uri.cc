@@ -1,0 +1,146 @@
+#include "source/uri.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::string_view kMark = "://";
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// What comes before the query.
+std::string_view before_query(std::string_view uri) { return uri.substr(0, uri.find_first_of("?#")); }
+
+// Where the path begins: at the slash behind the host.
+std::size_t path_start(std::string_view uri) {
+  const std::size_t host = uri.find(kMark) + kMark.size();
+  return std::min(uri.find_first_of("/?#", host), uri.size());
+}
+
+int hex_value(char c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Takes `.` and `..` out of a path that begins with a slash.
+std::string without_dots(std::string_view path) {
+  const std::string_view rest = path.substr(before_query(path).size());
+  std::string made;
+  for (std::string_view left = before_query(path); !left.empty();) {
+    const std::size_t end = std::min(left.find('/', 1), left.size());
+    const std::string_view segment = left.substr(0, end);
+    left.remove_prefix(end);
+    if (segment == "/..") made.erase(std::min(made.rfind('/'), made.size()));
+    const bool is_dots = segment == "/." || segment == "/..";
+    if (!is_dots) made += segment;
+    if (is_dots && left.empty()) made += '/';
+  }
+  return made.append(rest);
+}
+
+}  // namespace
+
+bool is_uri(std::string_view path) {
+  const std::size_t mark = path.find(kMark);
+  if (mark == std::string_view::npos || mark == 0 || !is_letter(path[0])) return false;
+  return std::ranges::all_of(path.substr(0, mark),
+                             [](char c) { return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.'; });
+}
+
+std::string_view uri_scheme(std::string_view uri) { return uri.substr(0, uri.find(kMark)); }
+
+std::string file_name(const std::string& path) {
+  if (!is_uri(path)) return std::filesystem::path(path).filename().string();
+  const std::string_view address = before_query(path);
+  return percent_decode(address.substr(address.rfind('/') + 1));
+}
+
+std::string parent_path(const std::string& path) {
+  if (!is_uri(path)) {
+    const std::filesystem::path given(path);
+    return given.has_parent_path() ? given.parent_path().string() : ".";
+  }
+  const std::string_view address = before_query(path);
+  const std::size_t slash = std::max(address.rfind('/'), path_start(path));
+  return std::string(address.substr(0, slash)).append(std::string_view(path).substr(address.size()));
+}
+
+std::string join_path(const std::string& folder, std::string_view name) {
+  if (!is_uri(folder)) return (std::filesystem::path(folder) / name).string();
+  const std::string_view address = before_query(folder);
+  return fmt::format("{}{}{}{}", address, address.ends_with('/') ? "" : "/",
+                     uri_scheme(folder).starts_with("http") ? percent_encode(name, "/") : std::string(name),
+                     std::string_view(folder).substr(address.size()));
+}
+
+std::string without_secrets(const std::string& path) {
+  if (!is_uri(path)) return path;
+  std::string shown(before_query(path));
+  const std::size_t host = shown.find(kMark) + kMark.size();
+  const std::size_t at = std::string_view(shown).substr(0, path_start(shown)).rfind('@');
+  const bool has_user = at != std::string::npos && at >= host && uri_scheme(shown).starts_with("http");
+  if (has_user) shown.erase(host, at + 1 - host);
+  return shown;
+}
+
+std::string shown(const std::string& path) { return escape(without_secrets(path)); }
+
+std::string percent_encode(std::string_view text, std::string_view kept) {
+  std::string made;
+  for (const char c : text) {
+    if (is_letter(c) || is_digit(c) || std::string_view("-._~").contains(c) || kept.contains(c)) {
+      made += c;
+    } else {
+      made += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return made;
+}
+
+std::string percent_decode(std::string_view text) {
+  std::string made;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_value(text[i + 2]) : -1;
+    if (low < 0) {
+      made += text[i];
+    } else {
+      made += static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+  }
+  return made;
+}
+
+std::string resolve_reference(const std::string& base, const std::string& reference) {
+  if (is_uri(reference)) return reference;
+  const std::string_view origin = std::string_view(base).substr(0, path_start(base));
+  if (reference.starts_with("//")) return fmt::format("{}:{}", uri_scheme(base), reference);
+  if (reference.starts_with("/")) return fmt::format("{}{}", origin, without_dots(reference));
+  const std::string_view path = before_query(base).substr(origin.size());
+  if (reference.starts_with("?")) return fmt::format("{}{}{}", origin, path, reference);
+  const std::string_view folder = path.substr(0, path.rfind('/') + 1);
+  return fmt::format("{}{}", origin, without_dots(fmt::format("{}{}", folder.empty() ? "/" : folder, reference)));
+}
+
+std::string uri_origin(std::string_view uri) {
+  std::string_view host = uri.substr(0, path_start(uri)).substr(uri.find(kMark) + kMark.size());
+  host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0
+  const std::string_view scheme = uri_scheme(uri);
+  std::string origin = fmt::format("{}://{}", scheme, host);
+  std::ranges::transform(origin, origin.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  const bool has_port = host.find_last_of(":]") != std::string_view::npos && host[host.find_last_of(":]")] == ':';
+  if (!has_port) origin += origin.starts_with("https:") ? ":443" : ":80";
+  return origin;
+}
+
+}  // namespace ballast

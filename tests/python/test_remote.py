@@ -1,0 +1,517 @@
+"""Models on servers: the right bytes or one clear error, and no more requests and bytes than are needed."""
+
+import hashlib
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+
+import numpy
+import pytest
+import safetensors.numpy
+from conftest import one_error_line
+from range_server import RangeServer, asked_range, etag_of
+
+import ballast
+
+
+@pytest.fixture
+def model():
+    generator = numpy.random.default_rng(7)
+    return {
+        "embed.weight": generator.standard_normal((512, 256), dtype=numpy.float32),
+        "layers.0.weight": generator.standard_normal((640, 1024), dtype=numpy.float32),
+        "layers.1.weight": generator.standard_normal((640, 1024), dtype=numpy.float32),
+        "norm.weight": numpy.ones(256, numpy.float32),
+    }
+
+
+@pytest.fixture
+def content(model):
+    return safetensors.numpy.save(model, {"format": "pt"})
+
+
+@pytest.fixture
+def server(content):
+    with RangeServer({"/model.safetensors": content}) as server:
+        yield server
+
+
+@pytest.fixture
+def uri(server):
+    return f"{server.url}/model.safetensors"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Stalls are given up after a second."""
+    monkeypatch.setenv("BALLAST_HTTP_TIMEOUT", "1")
+
+
+def same(opened, model):
+    assert sorted(opened) == sorted(model)
+    for name, array in model.items():
+        numpy.testing.assert_array_equal(opened[name][...], array)
+
+
+def failing(server, times, answer):
+    """A fault for the first `times` requests, once the file is open."""
+    left = [times]
+
+    def fault(handler, body, asked):
+        if asked and asked[0] == 0 and asked[1] <= 100_000 or not left[0]:
+            return False
+        left[0] -= 1
+        return answer(handler, body, asked) is not False
+
+    server.fault = fault
+
+
+def test_every_command_takes_a_uri(run, uri, content, model, tmp_path):
+    local = tmp_path / "model.safetensors"
+    local.write_bytes(content)
+    told = json.loads(run("inspect", uri, "--json", "--tensors").stdout)
+    expected = json.loads(run("inspect", local, "--json", "--tensors").stdout)
+    assert told.pop("path") == uri and expected.pop("path") == str(local)
+    for one in (told, expected):
+        for part in one["files"] + one["tensors"]:
+            part.pop("path", part.pop("file", None))
+    assert told == expected
+    assert run("verify", uri, "--values", "--sha256").returncode == 0
+    assert run("diff", uri, local).returncode == 0
+    assert run("convert", uri, tmp_path / "out.safetensors", "--dtype", "bf16").returncode == 0
+    assert run("convert", local, tmp_path / "out2.safetensors", "--dtype", "bf16").returncode == 0
+    assert (tmp_path / "out.safetensors").read_bytes() == (tmp_path / "out2.safetensors").read_bytes()
+    assert run("extract", uri, "norm.weight", "-o", tmp_path / "norm.npy").returncode == 0
+    numpy.testing.assert_array_equal(numpy.load(tmp_path / "norm.npy"), model["norm.weight"])
+    for source, out in ((uri, "q"), (local, "q2")):
+        result = run("quantize", source, tmp_path / out, "--bits", "4", "--method", "rtn", "--format", "mlx", "--min-accuracy", "0")
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "q/model.safetensors").read_bytes() == (tmp_path / "q2/model.safetensors").read_bytes()
+    assert run("validate", uri, tmp_path / "q").returncode == 0
+    assert run("metadata", uri).returncode == 0
+
+
+def test_python_takes_a_uri(uri, model):
+    opened = ballast.open(uri)
+    same(opened, model)
+    for name, array in opened.load().items():
+        numpy.testing.assert_array_equal(array, model[name])
+    numpy.testing.assert_array_equal(opened["layers.0.weight"][3:600:7, 10:20], model["layers.0.weight"][3:600:7, 10:20])
+
+
+def test_nothing_is_written_to_a_server(run, uri, tmp_path):
+    for arguments in (["convert", uri, uri], ["quantize", uri, "s3://bucket/x"], ["metadata", uri, "--set", "a=b"]):
+        assert "can be written to a server" in one_error_line(run(*arguments, cwd=tmp_path), 2)
+    assert os.listdir(tmp_path) == []
+
+
+def test_inspect_asks_once(run, server, uri):
+    assert run("inspect", uri).returncode == 0
+    assert len(server.requests) == 1
+    assert server.sent <= 100_000
+
+
+def test_one_tensor_costs_its_bytes(server, uri, model):
+    opened = ballast.open(uri)
+    server.forget()
+    numpy.testing.assert_array_equal(opened["layers.1.weight"][...], model["layers.1.weight"])
+    assert server.sent <= 1.05 * model["layers.1.weight"].nbytes
+    server.forget()
+    rows = opened["layers.0.weight"][100:200]
+    numpy.testing.assert_array_equal(rows, model["layers.0.weight"][100:200])
+    assert server.sent == rows.nbytes and len(server.requests) == 1
+
+
+def test_strided_slices_throw_away_no_more_than_half(server, uri, model):
+    opened = ballast.open(uri)
+    for index in (numpy.s_[::2], numpy.s_[:, :600], numpy.s_[1:500:2, :]):
+        server.forget()
+        part = opened["layers.0.weight"][index]
+        numpy.testing.assert_array_equal(part, model["layers.0.weight"][index])
+        assert server.sent <= 2 * part.nbytes
+        assert len(server.requests) <= 8
+
+
+def test_long_headers_take_a_second_request(server):
+    tensors = {f"model.layers.{i}.a.rather.long.name.weight": numpy.full(4, i, numpy.float32) for i in range(3000)}
+    server.files["/many.safetensors"] = content = safetensors.numpy.save(tensors)
+    opened = ballast.open(f"{server.url}/many.safetensors")
+    assert len(server.requests) == 2
+    assert server.sent <= 8 + int.from_bytes(content[:8], "little")
+    same(opened, tensors)
+
+
+def test_many_small_tensors_do_not_take_many_requests(server):
+    tensors = {f"t{i}": numpy.full(64, i, numpy.float32) for i in range(10_000)}
+    server.files["/many.safetensors"] = safetensors.numpy.save(tensors)
+    server.delay = 0.02
+    before = time.perf_counter()
+    loaded = ballast.open(f"{server.url}/many.safetensors").load()
+    took = time.perf_counter() - before
+    assert all((loaded[name] == array).all() for name, array in tensors.items())
+    assert len(server.requests) <= 4
+    assert took < 10_000 * server.delay / 10
+
+
+def test_folders_over_http(run, server, sharded, tmp_path):
+    for file in sharded.iterdir():
+        server.files[f"/dir/{file.name}"] = file.read_bytes()
+    result = run("inspect", f"{server.url}/dir/?key=secret", "--json")
+    assert result.returncode == 0, result.stderr
+    assert "secret" not in result.stdout + result.stderr
+    told = json.loads(result.stdout)
+    expected = json.loads(run("inspect", sharded, "--json").stdout)
+    for member in ("tensor_count", "parameter_count", "dtypes", "config", "modality"):
+        assert told[member] == expected[member]
+    assert all("key=secret" in path for _, path, _ in server.requests)
+    result = run("convert", f"{server.url}/dir", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert run("diff", tmp_path / "out", sharded).returncode == 0
+    assert (tmp_path / "out/config.json").exists()
+    assert one_error_line(run("inspect", f"{server.url}/nowhere/"), 3).startswith(f"{server.url}/nowhere/: no weights")
+
+
+def test_a_server_without_parts_gives_small_files_only(run, server, uri, tmp_path):
+    server.fault = lambda handler, body, _: server.reply(handler, 200, body, {"ETag": etag_of(body)}) or True
+    assert run("verify", uri, "--values").returncode == 0
+    large = bytearray(safetensors.numpy.save({"a": numpy.zeros(101_000_000, numpy.uint8)}))
+    server.files["/large.safetensors"] = bytes(large)
+    line = one_error_line(run("extract", f"{server.url}/large.safetensors", "a", "-o", tmp_path / "x.npy"), 3)
+    assert "the server gives no parts of files: download it first" in line
+
+
+# Faults
+
+
+def test_connections_that_break_are_gone_on_from(server, uri, model):
+    def cut(handler, body, asked):
+        begin, end = asked
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
+        handler.send_header("ETag", etag_of(body))
+        handler.send_header("Content-Length", str(end - begin))
+        handler.end_headers()
+        handler.wfile.write(body[begin : min(begin + 1_000_000, end)])
+        server.cut(handler)
+
+    failing(server, 1000, cut)
+    for name, array in ballast.open(uri).load().items():
+        numpy.testing.assert_array_equal(array, model[name])
+
+
+def test_a_busy_server_is_waited_for(server, uri, model):
+    times = []
+
+    def busy(handler, body, asked):
+        times.append(time.monotonic())
+        server.reply(handler, 503, b"busy", {"Retry-After": "1"})
+
+    failing(server, 1, busy)
+    before = time.monotonic()
+    numpy.testing.assert_array_equal(ballast.open(uri)["layers.0.weight"][...], model["layers.0.weight"])
+    assert len(times) == 1 and time.monotonic() - before >= 1
+
+
+def test_a_server_that_stays_busy_is_given_up(run, server, uri, tmp_path):
+    failing(server, 10**6, lambda handler, body, asked: server.reply(handler, 503, b"", {"Retry-After": "600"}))
+    line = one_error_line(run("extract", uri, "layers.0.weight", "-o", tmp_path / "x.npy"), 3)
+    assert uri in line and "the server says 503 Service Unavailable" in line and "'600'" in line
+
+
+WRONG_ANSWERS = {
+    "the whole file": (
+        lambda s, h, body, asked: s.reply(h, 200, body, {"ETag": etag_of(body)}),
+        "the server sent the whole file",
+    ),
+    "another part": (
+        lambda s, h, body, asked: s.reply_part(h, body, (asked[0] + 1, asked[1]), None),
+        "were asked for, the server gave 'bytes ",
+    ),
+    "no part that is named": (
+        lambda s, h, body, asked: s.reply(h, 206, body[asked[0] : asked[1]], {"ETag": etag_of(body)}),
+        "were asked for, the server gave ''",
+    ),
+    "another file": (
+        lambda s, h, body, asked: s.reply_part(h, body, asked, '"other"'),
+        "has changed on the server: it was",
+    ),
+    "another length": (
+        lambda s, h, body, asked: s.reply(
+            h, 206, body[asked[0] : asked[1]], {"Content-Range": f"bytes {asked[0]}-{asked[1] - 1}/{len(body) + 1}", "ETag": etag_of(body)}
+        ),
+        "has changed on the server: it was",
+    ),
+    "a compressed body": (
+        lambda s, h, body, asked: s.reply(
+            h, 206, body[asked[0] : asked[1]], {"Content-Range": f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}", "Content-Encoding": "gzip"}
+        ),
+        "the server sent 'gzip' where plain bytes were asked for",
+    ),
+    "precondition failed": (lambda s, h, body, asked: s.reply(h, 412, b""), "has changed on the server since it was opened"),
+    "forbidden": (lambda s, h, body, asked: s.reply(h, 403, b""), "the server says 403 Forbidden"),
+    "gone": (lambda s, h, body, asked: s.reply(h, 404, b""), "the server says 404 Not Found"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_ANSWERS)
+def test_wrong_answers_are_refused(run, server, uri, what, tmp_path):
+    answer, expected = WRONG_ANSWERS[what]
+    failing(server, 10**6, lambda handler, body, asked: answer(server, handler, body, asked))
+    line = one_error_line(run("extract", uri, "layers.0.weight", "-o", tmp_path / "x.npy"), 3)
+    assert uri in line and "layers.0.weight" in line and expected in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_changes_is_noticed(server, uri, content):
+    opened = ballast.open(uri)
+    server.files["/model.safetensors"] = content[:-4] + b"\0\0\0\1"
+    with pytest.raises(ballast.ReadError, match="has changed on the server"):
+        opened["layers.0.weight"][...]
+
+
+def test_bodies_that_end_early_are_asked_for_again(server, uri, model):
+    def short(handler, body, asked):
+        begin, end = asked
+        server.reply_part(handler, body, (begin, begin + max(1, (end - begin) // 2)), None)
+
+    failing(server, 3, short)
+    numpy.testing.assert_array_equal(ballast.open(uri)["layers.0.weight"][...], model["layers.0.weight"])
+
+
+def test_a_server_that_drips_is_given_up(run, server, uri, quick):
+    def drip(handler, body, asked):
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
+        handler.send_header("ETag", etag_of(body))
+        handler.send_header("Content-Length", str(asked[1] - asked[0]))
+        handler.end_headers()
+        for at in range(asked[0], asked[0] + 100):
+            handler.wfile.write(body[at : at + 1])
+            handler.wfile.flush()
+            time.sleep(0.1)
+
+    server.fault = lambda handler, body, asked: drip(handler, body, asked) is None
+    line = one_error_line(run("inspect", uri), 3)
+    assert "stalled" in line or "no answer" in line
+
+
+def test_refusals_to_connect_and_unknown_hosts(run):
+    with RangeServer() as gone:
+        pass
+    assert f"{gone.url}/m.safetensors: " in one_error_line(run("inspect", f"{gone.url}/m.safetensors"), 3)
+    line = one_error_line(run("inspect", "http://no-such-host.invalid/m.safetensors"), 3)
+    assert "no-such-host.invalid" in line
+    assert "ftp:// is no kind of address" in one_error_line(run("inspect", "ftp://host/m.safetensors"), 3)
+
+
+# Hostile servers
+
+
+def test_endless_headers_are_refused(run, server, uri):
+    def flood(handler, *_):
+        handler.wfile.write(b"HTTP/1.1 206 Partial Content\r\n")
+        try:
+            while True:
+                handler.wfile.write(b"X-More: " + b"a" * 1000 + b"\r\n")
+        except OSError:
+            handler.close_connection = True
+        return True
+
+    server.fault = flood
+    assert "headers" in one_error_line(run("inspect", uri), 3)
+
+    def line(handler, *_):
+        try:
+            handler.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-More: ")
+            while True:
+                handler.wfile.write(b"a" * 65536)
+        except OSError:
+            handler.close_connection = True
+        return True
+
+    server.fault = line
+    one_error_line(run("inspect", uri), 3)
+
+
+def test_redirects_have_an_end(run, server, uri):
+    server.fault = lambda handler, *_: server.reply(handler, 302, b"", {"Location": "/model.safetensors"}) or True
+    assert "redirected more than 10 times" in one_error_line(run("inspect", uri), 3)
+    server.fault = lambda handler, *_: server.reply(handler, 302, b"", {"Location": "file:///etc/passwd"}) or True
+    one_error_line(run("inspect", uri), 3)
+
+
+def test_more_than_was_asked_for_is_refused(run, server, uri):
+    def more(handler, body, asked):
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
+        handler.send_header("ETag", etag_of(body))
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(body)
+        except OSError:
+            handler.close_connection = True
+        return True
+
+    server.fault = more
+    assert "more" in one_error_line(run("inspect", uri), 3)
+
+
+# Credentials
+
+
+def test_credentials_stay_with_their_host(run, server, uri, content):
+    with RangeServer({"/cdn": content}) as other:
+        server.fault = lambda handler, *_: server.reply(handler, 302, b"", {"Location": f"{other.url}/cdn?sig=abc"}) or True
+        with_password = uri.replace("http://", "http://user:se%40cret@")
+        result = run("verify", with_password, "--values")
+        assert result.returncode == 0, result.stderr
+        assert "cret" not in result.stdout + result.stderr
+        assert {headers.get("Authorization") for _, _, headers in server.requests} == {"Basic dXNlcjpzZUBjcmV0"}
+        assert all("Authorization" not in headers for _, _, headers in other.requests)
+        server.forget()
+        opened = ballast.open(with_password)
+        assert all(opened[name][...].size for name in opened)
+        assert len(server.requests) == 1  # where it leads is remembered
+
+
+def test_signed_addresses_that_expire_are_asked_for_again(server, uri, content, model):
+    with RangeServer({"/cdn": content}) as other:
+        signature = [0]
+
+        def redirect(handler, *_):
+            signature[0] += 1
+            server.reply(handler, 302, b"", {"Location": f"{other.url}/cdn?sig={signature[0]}"})
+            return True
+
+        def expired(handler, body, asked):
+            if f"sig={signature[0]}" in handler.path:
+                return False
+            other.reply(handler, 403, b"expired")
+            return True
+
+        server.fault, other.fault = redirect, expired
+        opened = ballast.open(uri)
+        signature[0] += 1
+        numpy.testing.assert_array_equal(opened["layers.0.weight"][...], model["layers.0.weight"])
+
+
+def test_certificates_are_checked(run, content, tmp_path, monkeypatch):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        cwd=tmp_path, check=True, capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    server = RangeServer({"/model.safetensors": content})
+    server.server.socket = context.wrap_socket(server.server.socket, server_side=True)
+    with server:
+        uri = f"https://localhost:{server.port}/model.safetensors"
+        assert "certificate" in one_error_line(run("inspect", uri), 3)
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "cert.pem"))
+        assert run("inspect", uri).returncode == 0
+        wrong_name = uri.replace("localhost", "127.0.0.1")
+        assert "127.0.0.1" in one_error_line(run("inspect", wrong_name), 3)
+
+
+# Downloads
+
+
+def test_download_a_file(run, server, uri, content, tmp_path):
+    result = run("download", uri, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert os.listdir(tmp_path / "out") == ["model.safetensors"]
+    assert (tmp_path / "out/model.safetensors").read_bytes() == content
+
+
+def test_download_checks_sums(run, server, uri, content, tmp_path):
+    sums = [hashlib.sha256(content).hexdigest(), "0" * 64]
+
+    def with_sum(handler, body, asked):
+        wanted = handler.headers.get("If-Match")
+        if wanted and wanted != f'"{sums[0]}"':
+            server.reply(handler, 412, b"")
+        else:
+            server.reply_part(handler, body, asked, f'"{sums[0]}"')
+        return True
+
+    server.fault = with_sum
+    told = json.loads(run("download", uri, tmp_path / "a", "--json").stdout)
+    assert [file["checked"] for file in told["files"]] == ["sha256"] and told["fetched_bytes"] > 0
+    again = json.loads(run("download", uri, tmp_path / "a", "--json").stdout)
+    assert [file["was_there"] for file in again["files"]] == [True] and again["fetched_bytes"] == 0
+    sums.reverse()
+    line = one_error_line(run("download", uri, tmp_path / "b"), 3)
+    assert "0" * 64 in line and hashlib.sha256(content).hexdigest() in line
+    assert not (tmp_path / "b/model.safetensors").exists()
+
+
+def test_download_needs_room(run, server, tmp_path):
+    server.files["/x.safetensors"] = b"x" * 1000
+
+    def huge(handler, body, asked):
+        server.reply(handler, 206, body[:1], {"Content-Range": f"bytes 0-0/{10**15}", "ETag": '"x"'})
+        return True
+
+    server.fault = huge
+    line = one_error_line(run("download", f"{server.url}/x.safetensors", tmp_path), 4)
+    assert str(10**15) in line and "are free" in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_download_goes_on_after_kills(build_dir, server, tmp_path):
+    generator = numpy.random.default_rng(3)
+    content = generator.bytes(96 << 20)
+    server.files["/big.bin"] = content
+    etag_of(content)
+    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path / "out")]
+    kills = 0
+    for _ in range(200):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if kills < 50:
+            try:
+                process.wait(0.02 + 0.01 * (kills % 12))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+        process.communicate()
+        if process.returncode == 0 and kills >= 50:
+            break
+        if process.returncode == 0:
+            shutil.rmtree(tmp_path / "out")
+    assert kills >= 50
+    assert os.listdir(tmp_path / "out") == ["big.bin"]
+    assert (tmp_path / "out/big.bin").read_bytes() == content
+
+
+def test_download_begins_anew_when_the_file_has_changed(build_dir, server, content, tmp_path):
+    first = numpy.random.default_rng(1).bytes(32 << 20)
+    second = numpy.random.default_rng(2).bytes(32 << 20)
+    server.files["/big.bin"] = first
+    served = threading.Semaphore(3)
+
+    def stop(handler, body, asked):
+        if served.acquire(blocking=False):
+            return False
+        time.sleep(0.2)
+        server.cut(handler)
+        return True
+
+    server.fault = stop
+    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(1.5)
+    process.kill()
+    process.wait()
+    assert "big.bin.ballast-incomplete" in os.listdir(tmp_path)
+    server.fault = None
+    server.files["/big.bin"] = second
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert (tmp_path / "big.bin").read_bytes() == second
+    assert os.listdir(tmp_path) == ["big.bin"]
