@@ -12,6 +12,7 @@
 #include <ballast/dtype.h>
 #include <ballast/error.h>
 #include <ballast/model.h>
+#include <ballast/progress.h>
 #include <ballast/tensor.h>
 
 namespace ballast {
@@ -62,7 +63,7 @@ struct SafetensorsLayout {
   std::uint64_t file_size = 0;
 };
 
-// As the reference lays files out. Fails with kWrite on what no file can hold: names that repeat, are not UTF-8 or are
+// As the reference lays files out. Fails with kInvalidArgument on what no file can hold: names that repeat, are not UTF-8 or are
 // `__metadata__`, shapes that overflow.
 Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata = {},
                                              bool keep_empty_metadata = false);
@@ -71,6 +72,7 @@ Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors
 Result<void> check_bytes(const TensorView& tensor);
 
 // Writes tensors that are in memory.
-Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options = {});
+Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options = {},
+                          const Progress& progress = {});
 
 }  // namespace ballast

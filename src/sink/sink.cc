@@ -89,7 +89,8 @@ Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<T
   return std::move(*sink);
 }
 
-Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options) {
+Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options,
+                          const Progress& progress) {
   std::vector<TensorSpec> specs;
   for (const TensorView& tensor : tensors) {
     specs.push_back(
@@ -104,19 +105,26 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
   };
   constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
   std::vector<Piece> pieces;
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t at = 0; at < tensors[i].bytes.size(); at += kPieceBytes) pieces.push_back({.tensor = i, .offset = at});
+    total += tensors[i].bytes.size();
   }
   std::mutex mutex;
   Result<void> outcome;
   const bool any_order = tensors.empty() || (*sink)->place(0).has_value();
   parallel_for(pieces.size(), any_order ? options.threads : 1, [&](unsigned, std::size_t i) {
-    const auto bytes = tensors[pieces[i].tensor].bytes.subspan(pieces[i].offset);
-    auto written = (*sink)->write(pieces[i].tensor, pieces[i].offset, bytes.first(std::min(bytes.size(), kPieceBytes)));
-    if (written) return true;
+    const TensorView& tensor = tensors[pieces[i].tensor];
+    const auto rest = tensor.bytes.subspan(pieces[i].offset);
+    const auto bytes = rest.first(std::min(rest.size(), kPieceBytes));
+    auto written = (*sink)->write(pieces[i].tensor, pieces[i].offset, bytes);
+    if (written && !progress) return true;
     const std::scoped_lock lock(mutex);
-    outcome = std::move(written);
-    return false;
+    done += bytes.size();
+    if (!written && outcome) outcome = std::move(written);
+    if (outcome && progress && !progress(done, total, tensor.name)) outcome = fail(Errc::kCancelled, "cancelled");
+    return outcome.has_value();
   });
   if (!outcome) return outcome;
   return (*sink)->commit();

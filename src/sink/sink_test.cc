@@ -97,11 +97,33 @@ TEST(Sink, NoTensorsAreAModelToo) {
   EXPECT_EQ(content(dir.path("m.safetensors")), raw<std::uint64_t>({8}) + "{}      ");
 }
 
+TEST(Sink, SavingTellsItsProgressAndStops) {
+  const test::TempDir dir;
+  const std::string data = raw<float>({1, 2, 3});
+  const std::vector<std::uint64_t> shape{3};
+  const std::vector<TensorView> tensors{{.name = "a", .dtype = DType::kF32, .shape = shape, .bytes = as_bytes(data)},
+                                        {.name = "b", .dtype = DType::kF32, .shape = shape, .bytes = as_bytes(data)}};
+  std::vector<std::uint64_t> seen;
+  const auto keep = [&](std::uint64_t done, std::uint64_t total, std::string_view) {
+    EXPECT_EQ(total, 24);
+    seen.push_back(done);
+    return true;
+  };
+  ASSERT_TRUE(save_tensors(dir.path("m.safetensors"), tensors, {}, keep));
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{12, 24}));
+
+  const auto stop = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total; };
+  for (const char* name : {"n.safetensors", "w.mlx", "folder"}) {
+    EXPECT_TRUE(fails(save_tensors(dir.path(name), tensors, {}, stop), Errc::kCancelled, "cancelled"));
+    EXPECT_FALSE(fs::exists(dir.path(name)));
+  }
+}
+
 TEST(Sink, NamesMayNotRepeatAcrossShards) {
   const test::TempDir dir;
   EXPECT_TRUE(
       fails(create_sink(dir.path("out"), {{.name = "t", .shape = {9}}, {.name = "t", .shape = {9}}}, {.max_shard_bytes = 1}),
-            Errc::kWrite, dir.path("out") + ": two tensors are called 't'"));
+            Errc::kInvalidArgument, dir.path("out") + ": two tensors are called 't'"));
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
@@ -112,7 +134,7 @@ TEST(Sink, RefusesContradictions) {
                     path + ": the ending says safetensors, the format asked for is mlx-json"));
   EXPECT_TRUE(fails(create_sink(path, {}, {.max_shard_bytes = 5}), Errc::kInvalidArgument,
                     path + ": shards need a directory of SafeTensors"));
-  EXPECT_TRUE(fails(create_sink(dir.path("w.mlx"), {{.name = "\xff", .shape = {1}}}), Errc::kWrite,
+  EXPECT_TRUE(fails(create_sink(dir.path("w.mlx"), {{.name = "\xff", .shape = {1}}}), Errc::kInvalidArgument,
                     dir.path("w.mlx") + ": tensor '\\xff': the name is not UTF-8"));
   EXPECT_TRUE(
       fails(create_sink(dir.path("m.gguf"), {}), Errc::kInvalidArgument,

@@ -34,14 +34,24 @@ namespace {
 namespace nb = nanobind;
 
 void save(const FsPath& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
-          std::uint64_t max_shard_bytes) {
+          std::uint64_t max_shard_bytes, nb::object progress) {
   const Tensors tensors(items);
-  for (const TensorView& view : tensors.views()) take(check_bytes(view));
+  std::uint64_t bytes = 0;
+  for (const TensorView& view : tensors.views()) {
+    take(check_bytes(view));
+    bytes += view.bytes.size();
+  }
   const SinkOptions options{.max_shard_bytes = max_shard_bytes,
                             .metadata = metadata_of(metadata),
                             .keep_empty_metadata = metadata.has_value(),
                             .sync = sync};
-  take(released([&] { return save_tensors(path.get(), tensors.views(), options); }));
+  constexpr std::uint64_t kLittle = std::uint64_t{8} << 20;  // is written before anyone could stop it
+  if (progress.is_none() && bytes <= kLittle) {
+    take(released([&] { return save_tensors(path.get(), tensors.views(), options); }));
+    return;
+  }
+  LongWork work(std::move(progress));
+  work.run([&] { return save_tensors(path.get(), tensors.views(), options, work.progress()); });
 }
 
 nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
@@ -149,7 +159,7 @@ nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, s
 
 void bind_write(nb::module_& module) {
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata").none(), nb::arg("sync"),
-             nb::arg("max_shard_bytes"));
+             nb::arg("max_shard_bytes"), nb::arg("progress") = nb::none());
   module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
   module.def("convert", &convert, nb::arg("model"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("include"), nb::arg("exclude"),

@@ -48,10 +48,10 @@ Result<std::uint64_t> data_bytes(const TensorSpec& tensor) {
   const auto elements = checked_elements(tensor.shape);
   const auto total_bits = elements ? checked_mul(*elements, bits(tensor.dtype)) : std::nullopt;
   if (!total_bits) {
-    return fail(Errc::kWrite, "tensor {}: the size of shape {} overflows", quote(tensor.name), to_string(tensor.shape));
+    return fail(Errc::kInvalidArgument, "tensor {}: the size of shape {} overflows", quote(tensor.name), to_string(tensor.shape));
   }
   if (*total_bits % 8 != 0) {
-    return fail(Errc::kWrite, "tensor {}: {} values of {} bits do not fill whole bytes", quote(tensor.name), *elements,
+    return fail(Errc::kInvalidArgument, "tensor {}: {} values of {} bits do not fill whole bytes", quote(tensor.name), *elements,
                 bits(tensor.dtype));
   }
   return *total_bits / 8;
@@ -80,12 +80,12 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
   for (const std::size_t i : canonical_order(tensors)) {
     const TensorSpec& tensor = tensors[i];
     if (tensor.name == "__metadata__") {
-      return fail(Errc::kWrite, "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name");
+      return fail(Errc::kInvalidArgument, "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name");
     }
     const auto bytes = data_bytes(tensor);
     if (!bytes) return std::unexpected(bytes.error());
     const auto next = checked_add(end, *bytes);
-    if (!next) return fail(Errc::kWrite, "tensor {}: {} bytes after {} overflow", quote(tensor.name), *bytes, end);
+    if (!next) return fail(Errc::kInvalidArgument, "tensor {}: {} bytes after {} overflow", quote(tensor.name), *bytes, end);
     if (json.size() > kLengthBytes + 1) json += ',';
     append_json_string(tensor.name, json);
     fmt::format_to(std::back_inserter(json), R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", name(tensor.dtype),

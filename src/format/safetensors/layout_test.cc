@@ -65,25 +65,25 @@ TEST(SafetensorsLayout, IsWhatTheReaderReads) {
 
 TEST(SafetensorsLayout, RefusesNamesThatNoFileCanHold) {
   const auto named = [](std::string name) { return std::vector<TensorSpec>{{.name = std::move(name), .shape = {1}}}; };
-  EXPECT_TRUE(fails(make_layout(named("__metadata__"), {}), Errc::kWrite,
+  EXPECT_TRUE(fails(make_layout(named("__metadata__"), {}), Errc::kInvalidArgument,
                     "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name"));
-  EXPECT_TRUE(fails(make_layout(named("\xff"), {}), Errc::kWrite, "tensor '\\xff': the name is not UTF-8"));
-  EXPECT_TRUE(fails(make_layout({}, {{"k", "\xc0\x80"}}), Errc::kWrite, "metadata 'k': the text is not UTF-8"));
+  EXPECT_TRUE(fails(make_layout(named("\xff"), {}), Errc::kInvalidArgument, "tensor '\\xff': the name is not UTF-8"));
+  EXPECT_TRUE(fails(make_layout({}, {{"k", "\xc0\x80"}}), Errc::kInvalidArgument, "metadata 'k': the text is not UTF-8"));
   auto twice = named("t");
   twice.push_back(twice.front());
-  EXPECT_TRUE(fails(make_layout(twice, {}), Errc::kWrite, "two tensors are called 't'"));
+  EXPECT_TRUE(fails(make_layout(twice, {}), Errc::kInvalidArgument, "two tensors are called 't'"));
 }
 
 TEST(SafetensorsLayout, RefusesShapesThatOverflowOrLeavePartOfAByte) {
   const auto shaped = [](DType dtype, std::vector<std::uint64_t> shape) {
     return std::vector<TensorSpec>{{.name = "t", .dtype = dtype, .shape = std::move(shape)}};
   };
-  EXPECT_TRUE(fails(make_layout(shaped(DType::kU8, {1ULL << 63, 4}), {}), Errc::kWrite,
+  EXPECT_TRUE(fails(make_layout(shaped(DType::kU8, {1ULL << 63, 4}), {}), Errc::kInvalidArgument,
                     "tensor 't': the size of shape [9223372036854775808, 4] overflows"));
-  EXPECT_TRUE(fails(make_layout(shaped(DType::kF64, {1ULL << 60}), {}), Errc::kWrite,
+  EXPECT_TRUE(fails(make_layout(shaped(DType::kF64, {1ULL << 60}), {}), Errc::kInvalidArgument,
                     "tensor 't': the size of shape [1152921504606846976] overflows"));
   EXPECT_TRUE(
-      fails(make_layout(shaped(DType::kF4, {1, 3}), {}), Errc::kWrite, "tensor 't': 3 values of 4 bits do not fill whole bytes"));
+      fails(make_layout(shaped(DType::kF4, {1, 3}), {}), Errc::kInvalidArgument, "tensor 't': 3 values of 4 bits do not fill whole bytes"));
 }
 
 TEST(SafetensorsLayout, RefusesAHeaderThatReadersWouldRefuse) {

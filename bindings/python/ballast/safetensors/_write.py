@@ -163,7 +163,7 @@ def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, st
         with _naming_what_is_no_text(items, texts):
             _core.save(given, items, texts, False, 0)
     except ArgumentError as error:
-        raise worded(_DOING, path, str(error)) from None
+        raise worded(_DOING, path, str(error).removeprefix(f"{given}: ")) from None
     except (UnsupportedError, WriteError) as error:
         raise worded(_DOING, path, without_path(given, str(error))) from None
     if given != path:
