@@ -437,6 +437,11 @@ QuantizeReport Quantization::report() const {
                              .equalized = !format.restore.empty(),
                              .quality = quality_of(sums)});
   }
+  if (report.layers.empty() && report.kept > 0) {
+    report.warnings.emplace_back(
+        "nothing was quantized: every tensor is a vector, has no floats or is kept by its name; weights need "
+        "two dimensions or more");
+  }
   if (work_.calibration) report.calibration = describe_calibration();
   summarize_layers(report, options_.config.min_accuracy);
   if (!report.passed) report.warnings.push_back(describe_below(report.layers, options_.config));
@@ -541,6 +546,9 @@ Result<QuantizeReport> Quantization::run(const std::string& directory) {
 
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   if (auto checked = validate(options.config); !checked) return std::unexpected(checked.error());
+  if (directory.ends_with(".safetensors")) {
+    return fail(Errc::kInvalidArgument, "{}: quantized models are directories: name one without .safetensors", escape(directory));
+  }
   for (const ModelFile& file : model.files()) {
     std::error_code different;
     if (!fs::exists(file.path, different)) continue;  // it is in memory

@@ -314,6 +314,20 @@ TEST_P(Quantizing, IsNotDoneOnceAFileBesideHasChanged) {
   EXPECT_FALSE(quantize(resumed)->was_done);
 }
 
+TEST_P(Quantizing, SaysThatNothingWasQuantized) {
+  write({{"a.weight", DType::kF32, {64}, normal_values(64, 1)}});
+  const auto report = quantize(options());
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->kept, 1);
+  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("nothing was quantized: every tensor is a vector")));
+}
+
+TEST_P(Quantizing, RefusesANameThatIsNoDirectorys) {
+  EXPECT_TRUE(fails(quantize(options(), "out.safetensors"), Errc::kInvalidArgument,
+                    dir_.path("out.safetensors") + ": quantized models are directories: name one without .safetensors"));
+  EXPECT_EQ(listing("."), std::vector<std::string>{"in"});
+}
+
 TEST_P(Quantizing, SaysWhichFoldersStayBehind) {
   dir_.write("in/1_Pooling/config.json", "{}");
   const auto report = quantize(options());
