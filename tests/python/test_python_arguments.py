@@ -5,6 +5,7 @@ import inspect
 from types import SimpleNamespace
 
 import ballast
+import ml_dtypes
 import numpy as np
 import pytest
 from ballast.arrow_quant_v2 import ArrowQuantV2, DiffusionQuantConfig, SafeTensorsAdapter, SafeTensorsLoader
@@ -23,6 +24,7 @@ CALLS = {
     "from_bytes": lambda at: (ballast.from_bytes, {"data": at.path.read_bytes()}),
     "save": lambda at: (ballast.save, {"tensors": WEIGHTS, "path": "a.safetensors", "sync": False}),
     "serialize": lambda at: (ballast.serialize, {"tensors": WEIGHTS}),
+    "to_arrow": lambda at: (ballast.to_arrow, {"source": at.path}),
     "convert": lambda at: (ballast.convert, {"source": WEIGHTS, "path": "a.safetensors", "sync": False}),
     "quantize": lambda at: (ballast.quantize, {"source": WEIGHTS, "directory": "q", "sync": False}),
     "dequantize": lambda at: (ballast.dequantize, {"quantized": at.parquet, "path": "a.safetensors", "sync": False}),
@@ -109,6 +111,13 @@ def test_those_of_event_loops_say_the_same(at, tmp_path, monkeypatch, name):
      (lambda: ballast.save(WEIGHTS, "d", max_shard_bytes="1GB"), TypeError, "max_shard_bytes is a whole number, not str"),
      (lambda: ballast.save(WEIGHTS, "d", sync=1), TypeError, "sync is True or False, not int"),
      (lambda: ballast.convert(WEIGHTS, "a", include="*"), TypeError, "include is a sequence of texts, not str"),
+     (lambda: ballast.serialize({"__metadata__": np.ones(1)}), ballast.ArgumentError, "a tensor cannot be called '__metadata__'"),
+     (lambda: ballast.save({"__metadata__": np.ones(1)}, "a.safetensors"), ballast.ArgumentError, "a tensor cannot be called '__metadata__'"),
+     (lambda: ballast.serialize({"a": np.zeros(3, ml_dtypes.float4_e2m1fn)}), ballast.ArgumentError, "'a': 3 values of 4 bits do not fill whole bytes"),
+     (lambda: ballast.convert(WEIGHTS | {"b": np.ones(1)}, "a.safetensors", rename={"b": "up.weight"}), ballast.ArgumentError, "two tensors are called 'up.weight'"),
+     (lambda: ballast.save({"a": np.ma.masked_equal([1, 2], 2)}, "a.safetensors"), TypeError, r"'a' is a masked array.*\.filled\(\)"),
+     (lambda: ballast.serialize({"a": np.ma.array([1])}), TypeError, r"'a' is a masked array.*\.filled\(\)"),
+     (lambda: ballast.quantize(WEIGHTS, "q", bitwidth=4), TypeError, r"quantize\(\) got an unexpected keyword argument 'bitwidth'"),
      (lambda: ballast.convert(WEIGHTS, "a", rename={"a": 1}), TypeError, "rename is a text, not int"),
      (lambda: ballast.convert(WEIGHTS, "a", dtype_rules=["f16"]), TypeError, "dtype_rules is a mapping, not list"),
      (lambda: ballast.validate(WEIGHTS, "q", min_accuracy="0.5"), TypeError, "min_accuracy is a number, not str"),

@@ -378,8 +378,9 @@ class TestExample:
         message = self.refused(program("--input", "bad.safetensors", "--output", "out"), 3)
         assert message.startswith("quantize_from_safetensors: bad.safetensors: ") and message.count("\n") == 1
 
-    def test_output_that_cannot_be_written_is_4(self, program):
-        assert "cannot write" in self.refused(program("--input", "model.safetensors", "--output", "model.safetensors"), 4)
+    def test_output_that_cannot_be_written_is_4(self, program, folder):
+        (folder / "file").write_text("")
+        assert "cannot write" in self.refused(program("--input", "model.safetensors", "--output", "file"), 4)
 
     def test_below_the_minimum_is_1_when_validated(self, program, folder):
         smallest = np.random.default_rng(0).integers(-3, 4, (64, 64)) * np.float32(1e-45)  # which no scale can hold
@@ -387,3 +388,18 @@ class TestExample:
         written = program("--input", "hard.safetensors", "--output", "out")
         assert written.returncode == 0 and "below the minimum cosine of 0.85" in written.stderr
         assert "below the minimum cosine of 0.85" in self.refused(program("--input", "hard.safetensors", "--output", "out", "--validate"), 1)
+
+
+def test_loaders_tell_what_they_are(tmp_path):
+    ballast.save({"a": np.ones(2)}, tmp_path / "m.safetensors")
+    for kind in (SafeTensorsLoader, SafeTensorsAdapter):
+        assert repr(kind(str(tmp_path / "m.safetensors"))) == f"{kind.__name__}('{tmp_path}/m.safetensors')"
+
+
+def test_callbacks_that_would_have_to_be_awaited_are_refused(tmp_path):
+    async def later(message, fraction):
+        pass
+
+    ballast.save({"a": np.ones((32, 32))}, tmp_path / "m.safetensors")
+    with pytest.raises(TypeError, match="not one of async def"):
+        ArrowQuantV2().quantize_from_safetensors(tmp_path / "m.safetensors", tmp_path / "q", progress_callback=later)

@@ -1,6 +1,7 @@
 """What is done to whole models from Python: progress, stopping, event loops, Arrow tables, settings."""
 
 import asyncio
+import concurrent.futures
 import copy
 import hashlib
 import io
@@ -13,9 +14,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import redirect_stderr
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import ballast
@@ -68,6 +71,7 @@ def rows(directory):
 
 WORK = {
     "load": lambda path, quantized, out, **options: ballast.open(path).load(**options),
+    "save": lambda path, quantized, out, **options: ballast.save(ballast.open(path), out, sync=False, **options),
     "convert": lambda path, quantized, out, **options: ballast.convert(path, out, dtype="f32", sync=False, **options),
     "quantize": lambda path, quantized, out, **options: ballast.quantize(path, out, **SMALL, **options),
     "dequantize": lambda path, quantized, out, **options: ballast.dequantize(quantized, out, sync=False, **options),
@@ -150,6 +154,20 @@ class TestProgress:
             work(progress=progress)
 
 
+    def test_what_would_have_to_be_awaited_is_refused(self, work, tmp_path):
+        async def later(*call):
+            pass
+
+        class Later:
+            async def __call__(self, *call):
+                pass
+
+        for progress in (later, partial(later, 1), Later()):
+            with pytest.raises(TypeError, match="not one of async def"):
+                work(progress=progress)
+        assert list(tmp_path.iterdir()) == []
+
+
 class TestCtrlC:
     def interrupt(self, program, *arguments, after=0.0):
         """What a program printed that was interrupted after its first line."""
@@ -196,6 +214,20 @@ class TestCtrlC:
         assert list(tmp_path.iterdir()) == []
 
 
+    def test_stops_saving(self, tmp_path):
+        program = """
+            import sys
+            import ballast, numpy as np
+
+            one = np.linspace(0, 1, 1 << 20, dtype=np.float32)
+            print("begins", flush=True)
+            ballast.save({str(i): one for i in range(32)}, sys.argv[1], sync=False)
+            print("done")
+        """
+        assert self.interrupt(program, tmp_path / "out.mlx", after=0.1) == ""
+        assert list(tmp_path.iterdir()) == []
+
+
 class TestAsync:
     def test_the_loop_goes_on_meanwhile(self, path, tmp_path):
         async def main():
@@ -217,9 +249,11 @@ class TestAsync:
                 ballast.dequantize_async(quantized, tmp_path / "b.safetensors", sync=False),
                 ballast.validate_async(path, quantized),
                 ballast.verify_async(path, values=True),
+                ballast.save_async(ballast.open(path), tmp_path / "c.safetensors", sync=False),
             )
 
-        converted, dequantized, validated, verified = asyncio.run(main())
+        converted, dequantized, validated, verified, saved = asyncio.run(main())
+        assert saved is None and ballast.open(tmp_path / "c.safetensors").keys() == ballast.open(path).keys()
         assert converted.converted == 8 and dequantized.tensors == 9
         assert validated == ballast.validate(path, quantized) and verified == ballast.verify(path, values=True)
 
@@ -240,6 +274,23 @@ class TestAsync:
             seen = len(calls)
             await asyncio.sleep(0.1)
             assert len(calls) == seen  # it is over when the task is
+
+        asyncio.run(main())
+        assert list(tmp_path.iterdir()) == []
+
+    def test_work_that_waits_for_a_thread_is_dropped_at_once(self, path, tmp_path):
+        free = threading.Event()
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+            busy = loop.run_in_executor(None, free.wait, 10)
+            began = time.monotonic()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(ballast.quantize_async(path, tmp_path / "out", **SMALL), 0.05)
+            assert time.monotonic() - began < 5
+            free.set()
+            await busy
 
         asyncio.run(main())
         assert list(tmp_path.iterdir()) == []
@@ -290,7 +341,30 @@ class TestArrow:
             assert dtype == "F32" and data.__array_interface__["data"][0] == values.address + 1024 * i
 
     def test_without_shapes_they_are_vectors(self, columns, tmp_path):
-        assert self.quantize(pa.table(columns).drop_columns(["shape"]), tmp_path / "out").kept == 2
+        report = self.quantize(pa.table(columns).drop_columns(["shape"]), tmp_path / "out")
+        assert report.kept == 2 and report.layers == []
+        assert [warning for warning in report.warnings if warning.startswith("nothing was quantized: every tensor is a vector")]
+
+    def test_models_become_tables_and_tables_models(self, path, arrays, quantized, tmp_path):
+        with ballast.open(path) as model:
+            table = ballast.to_arrow(model)
+            shared = table.column("weights").chunk(table.column("layer_name").to_pylist().index("norm")).values
+            assert shared.buffers()[1].address == model["norm"].numpy().ctypes.data
+        assert table.equals(ballast.to_arrow(arrays).take([list(arrays).index(name) for name in table.column("layer_name").to_pylist()]))
+        assert table.equals(ballast.to_arrow(path))
+        for row in table.to_pylist():
+            expected = arrays[row["layer_name"]]
+            assert row["shape"] == list(expected.shape) and row["weights"] == expected.astype(np.float32).ravel().tolist()
+        figures = [asdict(layer) | {"dtype": None} for layer in self.quantize(table, tmp_path / "out").layers]
+        assert figures == [asdict(layer) | {"dtype": None} for layer in self.quantize(path, tmp_path / "of-path").layers]
+
+    def test_every_shape_becomes_a_row(self):
+        arrays = {"none": np.zeros((0, 3), np.float32), "scalar": np.float32(2), "nan": np.array([np.nan, 1], np.float16)}
+        rows = {name: (dtype, shape, len(data)) for name, dtype, shape, data in tensors_of_arrow(ballast.to_arrow(arrays))}
+        assert rows == {"none": ("F32", (0, 3), 0), "scalar": ("F32", (), 4), "nan": ("F32", (2,), 8)}
+        assert ballast.to_arrow({}).num_rows == 0
+        with pytest.raises(ballast.UnsupportedError, match="cannot be kept as F32"):
+            ballast.to_arrow({"a": np.array([2**24 + 1])})
 
     @pytest.mark.parametrize(
         "change, kind, message",
@@ -335,7 +409,7 @@ class TestQuantizing:
         config = ballast.QuantizeConfig(bit_width=8, group_size=32)
         report = ballast.quantize(path, tmp_path / "out", config, bit_width=3, layer_bit_widths={"layers.1": 6}, sync=False)
         assert [layer.bits for layer in report.layers] == [3, 6, 3, 3, 3, 3, 3, 3]
-        with pytest.raises(ValueError, match="no such setting: 'bits'"):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'bits'"):
             ballast.quantize(path, tmp_path / "out", bits=3)
 
     def test_layers_that_are_not_good_enough_are_told(self, path, tmp_path):
@@ -529,6 +603,29 @@ class TestChecking:
         assert json.loads(program("inspect", path, "--json").stdout)["modality"] == "text"
         missing = program("inspect", tmp_path / "none")
         assert missing.returncode == 3 and missing.stderr.startswith("ballast: ")
+
+
+def test_a_program_that_is_not_there_is_one_line(tmp_path):
+    shutil.copy(Path(ballast.__file__).with_name("__main__.py"), tmp_path)
+    result = subprocess.run([sys.executable, tmp_path / "__main__.py"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (127, f"ballast: {tmp_path}/bin/ballast: No such file or directory\n")
+
+
+def test_what_is_quantized_is_a_directory(run, path, tmp_path):
+    with pytest.raises(ballast.ArgumentError, match="quantized models are directories: name one without .safetensors"):
+        ballast.quantize(path, tmp_path / "x.safetensors", **SMALL)
+    assert run("quantize", path, tmp_path / "x.safetensors").returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_program_tells_of_nothing_quantized(run, tmp_path):
+    ballast.save({"a": np.ones(64, np.float32)}, tmp_path / "m.safetensors")
+    result = run("quantize", tmp_path / "m.safetensors", tmp_path / "q")
+    assert result.returncode == 0 and "nothing was quantized" in result.stderr
+
+
+def test_weights_tell_what_they_are(mlx):
+    assert repr(ballast.load_quantized_weights(mlx)) == "QuantizedWeights(8 weights, 1 others)"
 
 
 def test_settings_go_before_those_of_a_config(tmp_path):

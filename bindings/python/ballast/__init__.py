@@ -36,7 +36,9 @@ from ballast.work import (
     quantize,
     quantize_async,
     save,
+    save_async,
     serialize,
+    to_arrow,
     validate,
     validate_async,
     verify,
@@ -51,5 +53,5 @@ __all__ = [
     "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport", "QuantizedWeight", "QuantizedWeights", "ReadError",
     "Tensor", "TensorNotFoundError", "UnsupportedError", "VerifyReport", "WriteError", "convert", "convert_async", "dequantize",
     "dequantize_async", "download", "download_async", "from_bytes", "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save",
-    "serialize", "validate", "validate_async", "verify", "verify_async",
+    "save_async", "serialize", "to_arrow", "validate", "validate_async", "verify", "verify_async",
 ]  # fmt: skip

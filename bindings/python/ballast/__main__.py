@@ -8,7 +8,11 @@ from pathlib import Path
 def main() -> None:
     """Becomes the program that is installed beside the package."""
     program = Path(__file__).with_name("bin") / "ballast"
-    os.execv(program, ["ballast", *sys.argv[1:]])
+    try:
+        os.execv(program, ["ballast", *sys.argv[1:]])
+    except OSError as error:
+        print(f"ballast: {program}: {error.strerror}", file=sys.stderr)
+        sys.exit(127)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ballast import dtypes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ArrowStream(Protocol):
@@ -41,6 +44,25 @@ def tensors_of_arrow(source: Any) -> list[tuple[str, str, tuple[int, ...], Any]]
         for row in range(batch.num_rows):
             items.append(_item(names[row].as_py(), weights[row], None if shapes is None else shapes[row].as_py()))
     return items
+
+
+def table_of(layers: Iterable[tuple[str, np.ndarray[Any, Any]]]) -> pa.Table:
+    """A row for each array of float32, whose memory is not copied."""
+    import pyarrow as pa
+
+    names, weights, shapes = [], [], []
+    for name, values in layers:
+        flat = np.require(values, requirements=["C", "A"]).reshape(-1)
+        names.append(name)
+        weights.append(pa.LargeListArray.from_arrays(pa.array([0, flat.size], pa.int64()), pa.array(flat)))
+        shapes.append(values.shape)
+    return pa.table(
+        {
+            "layer_name": pa.array(names, pa.string()),
+            "weights": pa.chunked_array(weights, pa.large_list(pa.float32())),
+            "shape": pa.array(shapes, pa.list_(pa.int64())),
+        }
+    )
 
 
 def _are_lists_of_numbers(kind: Any) -> bool:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import iscoroutinefunction
 from typing import Any, Optional, Union
 
 #: Called with (bytes done, bytes in all, what is at hand); False stops the work. True shows a bar, if tqdm is installed.
 Progress = Optional[Union[bool, Callable[[int, int, str], Any]]]
+
+
+def refuse_async(callback: Callable[..., Any]) -> None:
+    """Nobody would await what it gives."""
+    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
+        raise TypeError("progress is a plain function, not one of async def")
 
 
 @contextmanager
@@ -28,6 +35,7 @@ def watched(progress: Progress, title: str) -> Iterator[Callable[[int, int, str]
 
             yield show
     elif callable(progress):
+        refuse_async(progress)
         yield progress
     else:
         raise TypeError(f"progress is a function, True or None, not {type(progress).__name__}")

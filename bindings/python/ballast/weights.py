@@ -46,6 +46,9 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
         #: Tensors that are not quantized.
         self.others: dict[str, Array] = {name: as_array(*array) for name, array in core.others()}
 
+    def __repr__(self) -> str:
+        return f"QuantizedWeights({len(self)} weights, {len(self.others)} others)"
+
     def __getitem__(self, name: str) -> QuantizedWeight:
         found = self._core.find(name) if is_name(name) else None
         if found is None:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 import numpy as np
 
 from ballast import _core, dtypes
 from ballast.arguments import checked, is_utf8, mapping, path_of
-from ballast.arrow import ArrowStream, is_arrow, tensors_of_arrow
+from ballast.arrow import ArrowStream, is_arrow, table_of, tensors_of_arrow
 from ballast.config import QuantizeConfig, as_fields
-from ballast.errors import ArgumentError, BallastError
+from ballast.errors import ArgumentError, BallastError, CancelledError
 from ballast.model import Model, Path, Tensor, open as open_model
 from ballast.progress import Progress, watched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Tensors = Mapping[str, Any]
 Source = Union[Path, Model, Tensors, ArrowStream]
 _T = TypeVar("_T")
 _LIMIT = 384 << 20
+_SETTINGS = {setting.name for setting in fields(QuantizeConfig)}
 
 
 @dataclass(frozen=True)
@@ -173,11 +178,20 @@ def _packed(values: np.ndarray[Any, Any]) -> Any:
 def _items(tensors: Tensors) -> list[tuple[str, str, tuple[int, ...], Any]]:
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors are a mapping from names to arrays, not {type(tensors).__name__}")
+    for name, value in tensors.items():
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(f"tensor {name!r} is a masked array, and files have no masks: give its .filled()")
     return [as_item(name, value) for name, value in tensors.items()]
 
 
 def save(
-    tensors: Tensors, path: Path, *, metadata: Mapping[str, str] | None = None, max_shard_bytes: int = 0, sync: bool = True
+    tensors: Tensors,
+    path: Path,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    max_shard_bytes: int = 0,
+    sync: bool = True,
+    progress: Progress = None,
 ) -> None:
     """Writes arrays, or tensors of a model, to a file (.safetensors, .mlx) or else to a model directory, with shards if
     `max_shard_bytes` is given. It is there under its name only when it is complete.
@@ -186,7 +200,9 @@ def save(
     >>> ballast.open(out / "a.safetensors")["a"].dtype
     'F16'
     """
-    _core.save(path_of(path), _items(tensors), _texts(metadata), **checked(sync=sync, max_shard_bytes=max_shard_bytes))
+    options = checked(sync=sync, max_shard_bytes=max_shard_bytes)
+    with watched(progress, "saving") as callback:
+        _core.save(path_of(path), _items(tensors), _texts(metadata), **options, progress=callback)
 
 
 def serialize(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -209,6 +225,26 @@ def _texts(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
         if not is_utf8(key) or not is_utf8(value):
             raise ArgumentError(f"metadata {key!r}: {value!r} cannot be written as UTF-8")
     return dict(metadata)
+
+
+def to_arrow(source: Path | Model | Tensors) -> pa.Table:
+    """A pyarrow.Table that quantize() takes: layer_name, weights as lists of float32, and shape, with a row for each tensor. F32 is
+    not copied; integers that float32 cannot hold are an UnsupportedError.
+
+    >>> ballast.to_arrow(path).column("shape").to_pylist()
+    [[64, 32], [64]]
+    """
+    if isinstance(source, Model):
+        return table_of((name, _floats(tensor)) for name, tensor in source.items())
+    if isinstance(source, Mapping):
+        with Model(_core.from_tensors(_items(source), "<memory>", None)) as model:
+            return table_of((name, _floats(model[name])) for name in source)
+    with open_model(source) as model:
+        return to_arrow(model)
+
+
+def _floats(tensor: Tensor) -> np.ndarray[Any, Any]:
+    return tensor.numpy() if tensor.dtype == "F32" else tensor.to("f32")
 
 
 class _Opened:
@@ -308,6 +344,9 @@ def quantize(
     """
     if config is not None and not isinstance(config, QuantizeConfig):
         raise TypeError(f"config is a QuantizeConfig, not {type(config).__name__}; settings are given by their names")
+    for name in settings:
+        if name not in _SETTINGS:
+            raise TypeError(f"quantize() got an unexpected keyword argument {name!r}")
     sources = [] if config is None else [config._given]
     sources.append(as_fields(settings))
     with ExitStack() as stack:
@@ -454,7 +493,8 @@ def _widths(tensors: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 async def off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress = None, **options: Any) -> _T:
-    """Runs it in a thread. Cancelling the task stops the work, and waits until it has stopped."""
+    """Runs it in a thread. Cancelling the task stops the work, and waits until it has stopped, if it has begun."""
+    begun = threading.Event()
     stopped = threading.Event()
     with watched(progress, work.__name__) as callback:
 
@@ -463,15 +503,30 @@ async def off_the_loop(work: Callable[..., _T], *args: Any, progress: Progress =
                 return False
             return None if callback is None else callback(done, total, what)
 
-        task = asyncio.ensure_future(asyncio.to_thread(work, *args, progress=report, **options))
+        def run() -> _T:
+            begun.set()
+            if stopped.is_set():
+                raise CancelledError("cancelled")
+            return work(*args, progress=report, **options)
+
+        context = contextvars.copy_context()
+        future = asyncio.get_running_loop().run_in_executor(None, context.run, run)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
             stopped.set()
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # which is that it was stopped
+            if not begun.is_set():  # no thread was free, and now it does nothing
+                future.cancel()
+                raise
+            await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # which is that it was stopped
             raise
+
+
+async def save_async(tensors: Tensors, path: Path, **options: Any) -> None:
+    """save() without blocking the event loop; cancelling the task stops it."""
+    await off_the_loop(save, tensors, path, **options)
 
 
 async def convert_async(source: Source, path: Path, **options: Any) -> ConvertReport:

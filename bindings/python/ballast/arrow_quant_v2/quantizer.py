@@ -14,7 +14,7 @@ from ballast.arrow_quant_v2.config import DiffusionQuantConfig
 from ballast.config import QuantizeConfig
 from ballast.errors import ArgumentError
 from ballast.model import Path
-from ballast.progress import Progress
+from ballast.progress import Progress, refuse_async
 
 #: Called with (bytes done, bytes in all, message), or with (message, fraction) if it takes two arguments.
 Callback = Union[bool, Callable[..., Any], None]
@@ -106,6 +106,7 @@ def _figures(report: ballast.QuantizeReport) -> dict[str, Any]:
 def _progress(callback: Callback) -> Progress:
     if callback is None or isinstance(callback, bool) or not callable(callback) or not _takes_two(callback):
         return callback
+    refuse_async(callback)
     two = callback
     return lambda done, total, message: two(message, done / total)
 

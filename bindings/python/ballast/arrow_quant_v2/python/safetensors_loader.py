@@ -35,6 +35,9 @@ class SafeTensorsLoader:
         #: What the files say of themselves.
         self.metadata: dict[str, str] = self._model.metadata
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
     @property
     def path(self) -> str:
         """As it was given."""
