@@ -7,7 +7,8 @@
 
 namespace ballast {
 
-// Refuses, with kInvalidArgument, names and metadata that no format here can hold: those that repeat, and those that are not UTF-8.
+// Refuses, with kInvalidArgument, names and metadata that no format here can hold: those that repeat, and those that are not
+// UTF-8.
 Result<void> check_names(std::span<const TensorSpec> tensors, const Metadata& metadata);
 
 }  // namespace ballast

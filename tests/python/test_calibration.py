@@ -317,7 +317,7 @@ class TestStatisticsThatAreOfNoUse:
     def test_of_layers_that_are_kept(self, run, layers, tmp_path):
         options = [*PLAIN, "--format", "mlx", "--calibration", layers.plain, "--keep", "attention.*", "--keep", "mlp.*"]
         report = quantize(run, layers.path, tmp_path / "out", *options)
-        assert report["warnings"] == ["the statistics are about none of the layers that are quantized"]
+        assert report["warnings"][0] == "the statistics are about none of the layers that are quantized"
 
 
 class TestWhoIsTimeAware:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from ballast.arrow_quant_v2 import ArrowQuantV2, DiffusionQuantConfig, SafeTensorsAdapter, SafeTensorsLoader
+from range_server import RangeServer
 
 WRONG = [
     None, True, 3, -1, 2**31, 2**64, 1.5, float("nan"), "x", "", "\ud800", "a\0b", b"x", b"\xff", [], [1], ["\ud800"], (), {}, {1: 2},
@@ -30,6 +31,7 @@ CALLS = {
     "dequantize": lambda at: (ballast.dequantize, {"quantized": at.parquet, "path": "a.safetensors", "sync": False}),
     "validate": lambda at: (ballast.validate, {"original": at.path, "quantized": at.parquet}),
     "verify": lambda at: (ballast.verify, {"path": at.path}),
+    "download": lambda at: (ballast.download, {"uri": at.uri, "folder": "d", "sync": False}),
     "inspect": lambda at: (ballast.inspect, {"path": at.path}),
     "load_quantized_weights": lambda at: (ballast.load_quantized_weights, {"directory": at.mlx}),
     "QuantizeConfig": lambda at: (ballast.QuantizeConfig, {}),
@@ -65,7 +67,9 @@ def at(tmp_path_factory):
     ballast.quantize(path, parquet, sync=False)
     ballast.quantize(path, mlx, format="mlx", sync=False)
     weights = ballast.load_quantized_weights(mlx)
-    return SimpleNamespace(path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), weights=weights)
+    with RangeServer({"/m.safetensors": path.read_bytes()}) as server:
+        uri = f"{server.url}/m.safetensors"
+        yield SimpleNamespace(path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), weights=weights, uri=uri)
 
 
 def try_all(function, given):

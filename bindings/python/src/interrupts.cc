@@ -14,14 +14,17 @@ using Clock = std::chrono::steady_clock;
 // Long enough for all who wait to ask once more, short enough to be over when a new call begins.
 constexpr auto kJustNow = std::chrono::milliseconds(1500);
 
-std::atomic<Clock::rep> last_interrupt = 0;
+std::atomic<Clock::rep>& last_interrupt() {
+  static std::atomic<Clock::rep> time = 0;
+  return time;
+}
 
 }  // namespace
 
-void note_interrupt() { last_interrupt = Clock::now().time_since_epoch().count(); }
+void note_interrupt() { last_interrupt() = Clock::now().time_since_epoch().count(); }
 
 bool was_interrupted() {
-  const Clock::duration last(last_interrupt.load());
+  const Clock::duration last(last_interrupt().load());
   if (last != Clock::duration::zero() && Clock::now().time_since_epoch() - last < kJustNow) return true;
   const nanobind::gil_scoped_acquire acquire;
   if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return false;  // which does nothing in other threads

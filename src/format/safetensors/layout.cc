@@ -80,7 +80,8 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
   for (const std::size_t i : canonical_order(tensors)) {
     const TensorSpec& tensor = tensors[i];
     if (tensor.name == "__metadata__") {
-      return fail(Errc::kInvalidArgument, "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name");
+      return fail(Errc::kInvalidArgument,
+                  "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name");
     }
     const auto bytes = data_bytes(tensor);
     if (!bytes) return std::unexpected(bytes.error());

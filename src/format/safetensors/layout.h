@@ -13,7 +13,8 @@ namespace ballast::safetensors {
 // Byte for byte as the reference would write it, but with the metadata sorted.
 using Layout = SafetensorsLayout;
 
-// Fails with kInvalidArgument on what no file can hold: names that repeat, are not UTF-8 or are `__metadata__`, shapes that overflow.
+// Fails with kInvalidArgument on what no file can hold: names that repeat, are not UTF-8 or are `__metadata__`, shapes that
+// overflow.
 Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& metadata, bool keep_empty_metadata = false);
 
 // The bytes that a tensor's values take.

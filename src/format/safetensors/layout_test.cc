@@ -82,8 +82,8 @@ TEST(SafetensorsLayout, RefusesShapesThatOverflowOrLeavePartOfAByte) {
                     "tensor 't': the size of shape [9223372036854775808, 4] overflows"));
   EXPECT_TRUE(fails(make_layout(shaped(DType::kF64, {1ULL << 60}), {}), Errc::kInvalidArgument,
                     "tensor 't': the size of shape [1152921504606846976] overflows"));
-  EXPECT_TRUE(
-      fails(make_layout(shaped(DType::kF4, {1, 3}), {}), Errc::kInvalidArgument, "tensor 't': 3 values of 4 bits do not fill whole bytes"));
+  EXPECT_TRUE(fails(make_layout(shaped(DType::kF4, {1, 3}), {}), Errc::kInvalidArgument,
+                    "tensor 't': 3 values of 4 bits do not fill whole bytes"));
 }
 
 TEST(SafetensorsLayout, RefusesAHeaderThatReadersWouldRefuse) {
