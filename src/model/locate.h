@@ -22,10 +22,10 @@ struct Location {
   std::vector<std::string> warnings;
 };
 
-Result<Location> locate(const std::string& path, const ReadOptions& options = {});
+Result<Location> locate(const std::string& given, const ReadOptions& options = {});
 
 // What an inference runtime takes from a directory: it must have a config, and weights under one of four names.
-Result<Location> locate_pretrained(const std::string& directory, const ReadOptions& options = {});
+Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options = {});
 
 // model-00001-of-00003.safetensors, whatever the number of digits.
 bool is_shard_name(std::string_view name);

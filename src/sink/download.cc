@@ -251,8 +251,10 @@ class Downloads {
     const remote::Version& version = item.remote->version();
     const std::string mark = version.etag.empty() ? version.last_modified : version.etag;
     const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", version.size, mark, item.sum.hex);
-    const bool is_known = !mark.empty() || !item.sum.hex.empty();
-    if (!is_known) ::unlink(item.journal_path().c_str());  // nobody can tell whether it is still the same
+    const auto left = file->size();
+    if (!left) return std::unexpected(left.error());
+    const bool is_known = !mark.empty() || !item.sum.hex.empty();  // else nobody can tell whether it is still the same
+    if (!is_known || *left != version.size) ::unlink(item.journal_path().c_str());
     const auto key = sha256(*open_memory(std::as_bytes(std::span(text))));
     if (!key) return std::unexpected(key.error());
     item.file.emplace(std::move(*file));
@@ -318,10 +320,10 @@ class Downloads {
     if (options_.sync) {
       if (auto synced = item.file->sync(); !synced) return synced;
     }
+    item.journal.reset();
+    ::unlink(item.journal_path().c_str());  // first: it must not be taken for one of the next file
     if (auto published = item.file->publish(); !published) return published;
     set_time(item.path, item.remote->version().last_modified);
-    item.journal.reset();
-    ::unlink(item.journal_path().c_str());
     item.file.reset();
     return {};
   }

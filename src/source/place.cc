@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using remote::Address;
-using remote::HubPlace;
 
 // As much as the headers of nearly all files have: a request more costs more than these bytes.
 constexpr std::uint64_t kFrontBytes = 100'000;

@@ -490,6 +490,36 @@ def test_download_goes_on_after_kills(build_dir, server, tmp_path):
     assert (tmp_path / "out/big.bin").read_bytes() == content
 
 
+def test_a_journal_without_its_file_is_not_believed(build_dir, server, tmp_path):
+    content = numpy.random.default_rng(4).bytes(32 << 20)
+    server.files["/big.bin"] = content
+    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
+    asked = []
+
+    def stop(handler, body, part):
+        asked.append(part)
+        if len(asked) < 5:
+            return False
+        time.sleep(30)
+        return True
+
+    server.fault = stop
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    journal = tmp_path / "big.bin.ballast-incomplete.journal"
+    for _ in range(100):
+        time.sleep(0.05)
+        if journal.exists() and journal.stat().st_size > 64:
+            break
+    process.kill()
+    process.wait()
+    assert journal.stat().st_size > 64  # parts were noted
+    (tmp_path / "big.bin.ballast-incomplete").unlink()
+    server.fault = None
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert (tmp_path / "big.bin").read_bytes() == content
+    assert os.listdir(tmp_path) == ["big.bin"]
+
+
 def test_download_begins_anew_when_the_file_has_changed(build_dir, server, content, tmp_path):
     first = numpy.random.default_rng(1).bytes(32 << 20)
     second = numpy.random.default_rng(2).bytes(32 << 20)

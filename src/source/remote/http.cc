@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 
@@ -13,6 +12,7 @@
 
 #include "base/text.h"
 #include "source/remote/curl.h"
+#include "source/remote/environment.h"
 #include "source/uri.h"
 
 namespace ballast::remote {
@@ -41,7 +41,7 @@ class Pool {
   Handle take() {
     const std::scoped_lock lock(mutex_);
     if (process_ != ::getpid()) {  // after fork() the connections are the parent's, which must not hear of their end
-      for (Handle& handle : idle_) static_cast<void>(handle.release());
+      for (Handle& handle : idle_) static_cast<void>(handle.release());  // NOLINT(bugprone-unused-return-value)
       idle_.clear();
       process_ = ::getpid();
     }
@@ -81,7 +81,7 @@ class Exchange {
     Handle handle = pool().take();
     if (!handle) return std::unexpected(Failure{.message = "no memory for a connection"});
     load_curl()->easy_reset(handle.get());  // keeps connections
-    HeaderList headers = make_headers();
+    const HeaderList headers = make_headers();
     set_up(handle.get(), headers.get());
     const CURLcode code = load_curl()->easy_perform(handle.get());
     auto made = conclude(code);
@@ -131,10 +131,7 @@ class Exchange {
 
   std::string ca_file() const {
     if (!request_.ca_file.empty()) return request_.ca_file;
-    for (const char* const name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}) {
-      if (const char* const file = std::getenv(name); file != nullptr && *file != '\0') return file;
-    }
-    return {};
+    return environment({"CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"});
   }
 
   static std::size_t on_header(const char* data, std::size_t, std::size_t size, void* self) {
@@ -239,15 +236,11 @@ std::optional<std::time_t> parse_date(const std::string& text) {
 
 std::chrono::seconds stall_limit() {
   constexpr int kUsual = 30;
-  for (const char* const name : {"BALLAST_HTTP_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"}) {
-    const char* const text = std::getenv(name);
-    int seconds = 0;
-    if (text == nullptr) continue;
-    const std::string_view digits(text);
-    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
-    if (error == std::errc{} && stop == digits.data() + digits.size() && seconds > 0) return std::chrono::seconds(seconds);
-  }
-  return std::chrono::seconds(kUsual);
+  const std::string digits = environment({"BALLAST_HTTP_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"});
+  int seconds = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
+  const bool is_number = error == std::errc{} && stop == digits.data() + digits.size() && seconds > 0;
+  return std::chrono::seconds(is_number ? seconds : kUsual);
 }
 
 std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const Interrupted& interrupted) {

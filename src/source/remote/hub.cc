@@ -1,7 +1,6 @@
 #include "source/remote/hub.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -10,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "source/place.h"
+#include "source/remote/environment.h"
 #include "source/remote/patience.h"
 #include "source/uri.h"
 
@@ -23,34 +23,27 @@ constexpr std::size_t kMostFiles = 100'000;
 constexpr std::string_view kScheme = "hf://";
 constexpr const char* kHint = "if the model is private or gated, set HF_TOKEN to a token that may read it";
 
-std::string env(std::initializer_list<const char*> names) {
-  for (const char* const name : names) {
-    if (const char* const value = std::getenv(name); value != nullptr && *value != '\0') return value;
-  }
-  return {};
-}
-
 std::string endpoint() {
-  std::string given = env({"HF_ENDPOINT"});
+  std::string given = environment({"HF_ENDPOINT"});
   while (given.ends_with('/')) given.pop_back();
   return given.empty() ? "https://huggingface.co" : given;
 }
 
 std::string home_folder() {
-  if (std::string home = env({"HF_HOME"}); !home.empty()) return home;
-  if (const std::string cache = env({"XDG_CACHE_HOME"}); !cache.empty()) return cache + "/huggingface";
-  return env({"HOME"}) + "/.cache/huggingface";
+  if (std::string home = environment({"HF_HOME"}); !home.empty()) return home;
+  if (const std::string cache = environment({"XDG_CACHE_HOME"}); !cache.empty()) return cache + "/huggingface";
+  return environment({"HOME"}) + "/.cache/huggingface";
 }
 
 std::string cache_folder() {
-  const std::string named = env({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
+  const std::string named = environment({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
   return named.empty() ? home_folder() + "/hub" : named;
 }
 
 std::string token() {
-  std::string found = env({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"});
+  std::string found = environment({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"});
   if (found.empty()) {
-    const std::string path = env({"HF_TOKEN_PATH"});
+    const std::string path = environment({"HF_TOKEN_PATH"});
     found = read_text(path.empty() ? home_folder() + "/token" : path).value_or("");
   }
   std::erase_if(found, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
@@ -161,7 +154,7 @@ Result<HubPlace> parse_hub_place(const std::string& uri) {
 }
 
 bool is_hub_offline() {
-  std::string value = env({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"});
+  std::string value = environment({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"});
   std::ranges::transform(value, value.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }

@@ -19,7 +19,8 @@ class Plan {
       : source_(source), window_(options.chunks) {
     for (Extent extent : extents) {
       for (; extent.begin < extent.end; extent.begin += options.chunk_bytes) {
-        chunks_.push_back({.begin = extent.begin, .end = std::min(extent.end, extent.begin + options.chunk_bytes)});
+        chunks_.push_back(Chunk{
+            .begin = extent.begin, .end = std::min(extent.end, extent.begin + options.chunk_bytes), .bytes = {}, .error = {}});
       }
     }
     if (!std::ranges::is_sorted(chunks_, {}, &Chunk::begin)) chunks_.clear();
@@ -70,8 +71,8 @@ class Plan {
     std::uint64_t end;
     State state = State::kExpected;
     std::uint64_t read = 0;  // bytes of it
-    std::vector<std::byte> bytes = {};
-    std::optional<Error> error = {};
+    std::vector<std::byte> bytes;
+    std::optional<Error> error;
 
     void let_go() {
       state = State::kGone;

@@ -125,10 +125,17 @@ void RemoteFile::remember(const Answer& answer) const {
   if (answer.is_success() && answer.url != address_.url) direct_url_ = answer.url;
 }
 
-// Signed addresses that redirects led to expire.
-void RemoteFile::forget(const std::string& url) const {
+// Why an answer is the end, if it is: signed addresses that redirects led to expire, and can be asked for again.
+std::optional<Error> RemoteFile::give_up(const Answer& refused, const std::string& asked) const {
+  if (refused.status == 412 || refused.status == 416) {
+    return Error{.code = Errc::kIo,
+                 .message = fmt::format("has changed on the server since it was opened: it was {}", describe(version_))};
+  }
+  const bool may_have_expired = refused.status == 401 || refused.status == 403 || refused.status == 404 || refused.status == 410;
+  if (!may_have_expired || asked == address_.url) return refusal(refused, address_.hint);
   const std::scoped_lock lock(mutex_);
-  if (direct_url_ == url) direct_url_.clear();
+  if (direct_url_ == asked) direct_url_.clear();
+  return std::nullopt;
 }
 
 Result<void> RemoteFile::read_front(std::uint64_t bytes) {
@@ -233,12 +240,7 @@ Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
       if (begin > before || patience.wait()) continue;
       return fail(Errc::kIo, "{} were asked for, and nothing came", range_text(begin, end));
     }
-    if (answer->status == 412 || answer->status == 416) {
-      return fail(Errc::kIo, "has changed on the server since it was opened: it was {}", describe(version_));
-    }
-    const bool is_refused = answer->status == 401 || answer->status == 403 || answer->status == 404 || answer->status == 410;
-    if (!is_refused || asked == address_.url) return std::unexpected(refusal(*answer, address_.hint));
-    forget(asked);
+    if (auto error = give_up(*answer, asked)) return std::unexpected(std::move(*error));
     if (!patience.wait()) return std::unexpected(refusal(*answer, address_.hint));
   }
   return {};

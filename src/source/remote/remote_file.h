@@ -63,7 +63,7 @@ class RemoteFile {
   std::optional<Error> check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const;
   Request make_request(std::uint64_t begin, std::uint64_t end) const;
   void remember(const Answer& answer) const;
-  void forget(const std::string& url) const;
+  std::optional<Error> give_up(const Answer& refused, const std::string& asked) const;
 
   Address address_;
   Interrupted interrupted_;

@@ -1,7 +1,6 @@
 #include "source/remote/s3.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "source/place.h"
+#include "source/remote/environment.h"
 #include "source/remote/patience.h"
 #include "source/remote/sigv4.h"
 #include "source/uri.h"
@@ -20,13 +20,6 @@ namespace {
 constexpr std::uint64_t kLargestPage = 16 << 20;
 constexpr std::size_t kMostFiles = 100'000;
 constexpr const char* kHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
-
-std::string env(std::initializer_list<const char*> names, std::string otherwise = {}) {
-  for (const char* const name : names) {
-    if (const char* const value = std::getenv(name); value != nullptr && *value != '\0') return value;
-  }
-  return otherwise;
-}
 
 using Section = std::map<std::string, std::string, std::less<>>;
 
@@ -69,27 +62,28 @@ struct Settings {
 };
 
 Settings read_settings() {
-  const std::string home = env({"HOME"});
-  const std::string profile = env({"AWS_PROFILE"}, "default");
-  const Section shared = read_section(env({"AWS_SHARED_CREDENTIALS_FILE"}, home + "/.aws/credentials"), profile);
-  const Section config = read_section(env({"AWS_CONFIG_FILE"}, home + "/.aws/config"), profile);
+  const std::string home = environment({"HOME"});
+  const std::string profile = environment({"AWS_PROFILE"}, "default");
+  const Section shared = read_section(environment({"AWS_SHARED_CREDENTIALS_FILE"}, home + "/.aws/credentials"), profile);
+  const Section config = read_section(environment({"AWS_CONFIG_FILE"}, home + "/.aws/config"), profile);
   const auto in_files = [&](std::string_view name) {
     for (const Section* const section : {&shared, &config}) {
       if (const auto found = section->find(name); found != section->end()) return found->second;
     }
     return std::string();
   };
-  Settings settings{.region = env({"AWS_REGION", "AWS_DEFAULT_REGION"}, in_files("region")),
-                    .endpoint = env({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, in_files("endpoint_url")),
-                    .ca_file = env({"AWS_CA_BUNDLE"}, in_files("ca_bundle"))};
+  Settings settings{.region = environment({"AWS_REGION", "AWS_DEFAULT_REGION"}, in_files("region")),
+                    .endpoint = environment({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, in_files("endpoint_url")),
+                    .ca_file = environment({"AWS_CA_BUNDLE"}, in_files("ca_bundle"))};
   if (settings.region.empty()) settings.region = "us-east-1";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
-  const std::string unsigned_switch = env({"AWS_NO_SIGN_REQUEST"});
+  const std::string unsigned_switch = environment({"AWS_NO_SIGN_REQUEST"});
   if (unsigned_switch == "1" || unsigned_switch == "true" || unsigned_switch == "YES" || unsigned_switch == "yes")
     return settings;
-  Credentials found{
-      .key_id = env({"AWS_ACCESS_KEY_ID"}), .secret = env({"AWS_SECRET_ACCESS_KEY"}), .token = env({"AWS_SESSION_TOKEN"})};
-  const bool is_profile_wanted = !env({"AWS_PROFILE"}).empty();
+  Credentials found{.key_id = environment({"AWS_ACCESS_KEY_ID"}),
+                    .secret = environment({"AWS_SECRET_ACCESS_KEY"}),
+                    .token = environment({"AWS_SESSION_TOKEN"})};
+  const bool is_profile_wanted = !environment({"AWS_PROFILE"}).empty();
   if (is_profile_wanted || found.key_id.empty() || found.secret.empty()) {
     Credentials filed{.key_id = in_files("aws_access_key_id"),
                       .secret = in_files("aws_secret_access_key"),
