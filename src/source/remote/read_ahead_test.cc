@@ -13,7 +13,6 @@ namespace ballast::remote {
 namespace {
 
 using test::as_bytes;
-using test::fails;
 
 // Counts what is read of it, and fails where it is told to.
 class Counted final : public Source {
