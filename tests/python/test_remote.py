@@ -149,12 +149,9 @@ def test_many_small_tensors_do_not_take_many_requests(server):
     tensors = {f"t{i}": numpy.full(64, i, numpy.float32) for i in range(10_000)}
     server.files["/many.safetensors"] = safetensors.numpy.save(tensors)
     server.delay = 0.02
-    before = time.perf_counter()
     loaded = ballast.open(f"{server.url}/many.safetensors").load()
-    took = time.perf_counter() - before
     assert all((loaded[name] == array).all() for name, array in tensors.items())
     assert len(server.requests) <= 4
-    assert took < 10_000 * server.delay / 10
 
 
 def test_folders_over_http(run, server, sharded, tmp_path):
@@ -471,21 +468,20 @@ def test_download_goes_on_after_kills(build_dir, server, tmp_path):
     server.files["/big.bin"] = content
     etag_of(content)
     command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path / "out")]
+    server.delay = 0.05  # so that there is something to kill
     kills = 0
-    for _ in range(200):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        if kills < 50:
-            try:
-                process.wait(0.02 + 0.01 * (kills % 12))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                kills += 1
-        process.communicate()
-        if process.returncode == 0 and kills >= 50:
-            break
-        if process.returncode == 0:
+    while kills < 50:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert process.wait(0.02 + 0.01 * (kills % 12)) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+        else:
+            assert (tmp_path / "out/big.bin").read_bytes() == content
             shutil.rmtree(tmp_path / "out")
-    assert kills >= 50
+    assert subprocess.run(command, capture_output=True).returncode == 0
     assert os.listdir(tmp_path / "out") == ["big.bin"]
     assert (tmp_path / "out/big.bin").read_bytes() == content
 
@@ -506,7 +502,7 @@ def test_a_journal_without_its_file_is_not_believed(build_dir, server, tmp_path)
     server.fault = stop
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     journal = tmp_path / "big.bin.ballast-incomplete.journal"
-    for _ in range(100):
+    for _ in range(600):
         time.sleep(0.05)
         if journal.exists() and journal.stat().st_size > 64:
             break
@@ -536,10 +532,14 @@ def test_download_begins_anew_when_the_file_has_changed(build_dir, server, conte
     server.fault = stop
     command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(1.5)
+    journal = tmp_path / "big.bin.ballast-incomplete.journal"
+    for _ in range(600):
+        time.sleep(0.05)
+        if journal.exists() and journal.stat().st_size > 64:
+            break
     process.kill()
     process.wait()
-    assert "big.bin.ballast-incomplete" in os.listdir(tmp_path)
+    assert journal.stat().st_size > 64  # parts were noted
     server.fault = None
     server.files["/big.bin"] = second
     assert subprocess.run(command, capture_output=True).returncode == 0
