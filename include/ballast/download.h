@@ -32,8 +32,8 @@ struct DownloadReport {
 };
 
 // Fetches a file or a model's files, several parts at a time. Files get their names when they are whole and their sums are
-// right; what was fetched before a failure or a kill is kept in NAME.incomplete, and is gone on from unless the server's file has
-// changed. An empty `folder` stands for the cache of the hub, for models of the hub alone.
+// right; what was fetched before a failure or a kill is kept in NAME.ballast-incomplete, and is gone on from unless the server's
+// file has changed. An empty `folder` stands for the cache of the hub, for models of the hub alone.
 Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options = {});
 
 }  // namespace ballast

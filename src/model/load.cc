@@ -112,11 +112,11 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
     direct[piece.file] = reads_directly(*shards[piece.file].source, options.path);
     total += piece.bytes;
   }
-  unsigned threads = options.threads == 0 ? thread_count(0) : options.threads;
+  unsigned threads = thread_count(0);
   for (const Piece& piece : pieces) {
-    if (options.threads != 0) break;
     threads = std::max({threads, direct[piece.file] ? kDirectThreads : 0, shards[piece.file].source->parallel_reads()});
   }
+  if (options.threads != 0) threads = options.threads;
 
   const std::vector<Piece> blocks = cut_into_blocks(pieces);
   std::mutex mutex;

@@ -38,7 +38,6 @@ namespace fs = std::filesystem;
 using remote::RemoteFile;
 
 constexpr unsigned kConnections = 8;
-constexpr std::uint64_t kFrontBytes = 100'000;  // small files come with the first request
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
 
 // What a server says a file's sum is.
@@ -186,7 +185,7 @@ class Downloads {
   Result<void> open(Item& item) const {
     auto address = address_of(item.uri);
     if (!address) return item.error_here(address.error());
-    auto file = RemoteFile::open(std::move(*address), kFrontBytes, options_.interrupted);
+    auto file = RemoteFile::open(std::move(*address), remote::kFrontBytes, options_.interrupted);
     if (!file) return item.error_here(file.error());
     item.remote = std::move(*file);
     item.sum = expected_sum(item.listed, item.remote->first_answer());

@@ -24,9 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using remote::Address;
 
-// As much as the headers of nearly all files have: a request more costs more than these bytes.
-constexpr std::uint64_t kFrontBytes = 100'000;
-
 bool is_http(const std::string& path) {
   const std::string_view scheme = is_uri(path) ? uri_scheme(path) : std::string_view();
   return scheme == "http" || scheme == "https";
@@ -60,7 +57,7 @@ Address http_address(const std::string& uri) {
 }
 
 Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions& options) {
-  auto file = remote::RemoteFile::open(std::move(address), kFrontBytes, options.interrupted);
+  auto file = remote::RemoteFile::open(std::move(address), remote::kFrontBytes, options.interrupted);
   if (!file) return std::unexpected(file.error());
   return remote::read_ahead(remote::open_remote_source(std::move(*file)));
 }

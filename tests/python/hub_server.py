@@ -4,7 +4,7 @@ import hashlib
 import json
 from urllib.parse import unquote, urlsplit
 
-from range_server import RangeServer
+from range_server import RangeServer, asked_range
 
 
 class Hub:
@@ -95,8 +95,6 @@ class Hub:
             return
         body = self.files[name]
         headers = {**common, "ETag": f'"{self.etag(name)}"'}
-        from range_server import asked_range
-
         asked = asked_range(handler, body)
         if asked and body:
             begin, end = asked

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
 from pathlib import Path
 
 import ml_dtypes
@@ -18,65 +17,20 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ballast
 import ballast.safetensors as dropin
 import ballast.safetensors.numpy as dropin_numpy
+from dropin_cases import ARRAYS, BACKENDS, BF16, F4, F8, FULL, PLAIN, file_of, one_tensor, quick, random_array, same, table  # noqa: F401
 from safetensors_mutants import mutant
 
-FULL = os.environ.get("BALLAST_FULL") == "1"
-EXAMPLES = 2_000 if FULL else 200
 MUTANTS = 25_000 if FULL else 2_000
-
-# What the reference writes and reads, then what it only writes.
-PLAIN = [np.dtype(code) for code in ("?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8")]
-BF16 = np.dtype(ml_dtypes.bfloat16)
-F8 = [
-    np.dtype(getattr(ml_dtypes, name))
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-]
-F4 = np.dtype(ml_dtypes.float4_e2m1fn)
-BACKENDS = ["mmap", "pread"]
-
-# tmp_path is the same for all examples, which write over each other's files.
-quick = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-def file_of(header: str | bytes, data: bytes = b"") -> bytes:
-    text = header.encode() if isinstance(header, str) else header
-    return len(text).to_bytes(8, "little") + text + data
-
-
-def one_tensor(dtype: str, shape: object, begin: int, end: int, data: bytes) -> bytes:
-    return file_of(f'{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}}}', data)
-
-
-def random_array(dtype: np.dtype, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    highest = 2 if dtype == bool else 16 if dtype == F4 else 256
-    content = np.random.default_rng(seed).integers(0, highest, prod(shape) * dtype.itemsize, np.uint8)
-    return content.view(dtype).reshape(shape)
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
 
 def by_name(tensors: list[tuple[str, dict]]) -> list[tuple[str, dict]]:
     """What deserialize() gives, which is in no order there."""
     return sorted(tensors, key=lambda pair: pair[0])
-
-
-@pytest.fixture
-def table(tmp_path) -> Path:
-    """t F32 [10, 2] of 0, 1, 2, ..., empty I8 [2, 0, 3], scalar F64 of 3.5, with metadata."""
-    path = tmp_path / "table.safetensors"
-    arrays = {"t": np.arange(20, dtype="f4").reshape(10, 2), "empty": np.zeros((2, 0, 3), "i1"), "scalar": np.array(3.5)}
-    safetensors.numpy.save_file(arrays, path, {"made": "here"})
-    return path
 
 
 def test_it_has_what_the_package_has():
@@ -511,76 +465,6 @@ def test_f6_has_bytes_and_no_values(tmp_path):
             file.get_slice("x")[1:2]
 
 
-# Slices
-
-REFUSED = [
-    np.s_[19], np.s_[10], np.s_[:19], np.s_[:11], np.s_[10:], np.s_[11:], np.s_[10:10], np.s_[20:3], np.s_[12:19], np.s_[:19:2],
-    np.s_[0:19:1], np.s_[19::2], np.s_[: 2**63], np.s_[-11], np.s_[-11, 5], np.s_[:, 2], np.s_[:, :3], np.s_[0:19, 0:5],
-    np.s_[:19, 1], np.s_[2:19, -1], np.s_[-1, 5], np.s_[..., 2], np.s_[1:2, ..., 5], np.s_[::2, 2], np.s_[:, 3:1], np.s_[1, 1, 1],
-    np.s_[:, :, :], np.s_[::-1], np.s_[::0], np.s_[::-1, 5], np.s_[..., ...], np.s_[None], np.s_[:, None], "a", np.s_[:, "a"],
-    1.5, [1, 2], np.s_[[0, 1], :], np.s_[:, []], np.array([1, 2]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("index", REFUSED, ids=str)
-def test_slices_are_refused_in_the_same_words(table, index, backend):
-    with dropin.safe_open(table, "np", backend=backend) as file, safetensors.safe_open(table, "np", backend=backend) as reference:
-        with pytest.raises(safetensors.SafetensorError) as expected:
-            reference.get_slice("t")[index]
-        with pytest.raises(dropin.SafetensorError) as error:
-            file.get_slice("t")[index]
-        assert str(error.value) == str(expected.value)
-        if sys.version_info >= (3, 11):
-            assert error.value.__notes__ == [f"tensor 't' of {table}"]
-
-
-@pytest.mark.parametrize("index", [np.s_["a":], np.s_[1:2.5], np.s_[::"a"]], ids=str)
-def test_bounds_that_are_no_numbers_are_type_errors(table, index):
-    with dropin.safe_open(table, "np") as file, pytest.raises(TypeError):
-        file.get_slice("t")[index]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [
-        *(("t", index) for index in (np.s_[-3:], np.s_[:-3], np.s_[-20:], np.s_[: -(2**63)])),
-        *(("t", index) for index in (np.s_[5:2], np.s_[8:3:2], np.s_[1 : -1 : 2**70])),
-        *(("empty", index) for index in (np.s_[:, :], np.s_[:, 0:0], np.s_[:, 0:], np.s_[..., 1], np.s_[:, -1:])),
-    ],
-    ids=str,
-)
-def test_slices_that_the_reference_gets_wrong_are_those_of_numpy(table, name, index, backend):
-    with dropin.safe_open(table, "np", backend=backend) as file:
-        assert same(file.get_slice(name)[index], np.asarray(safetensors.numpy.load_file(table)[name][index]))
-
-
-@pytest.mark.parametrize("dtype", ["F32", "F4"])
-@pytest.mark.parametrize("shape, index, expected", [
-    ([0, 2**63, 4], (..., 0, 0), (0,)), ([0, 2**63, 4], np.s_[:, :2], (0, 2, 4)), ([0, 2**63, 4], np.s_[:, :: 2**63, 1], (0, 1)),
-    ([2**64 - 1, 0], 0, (0,)), ([2**64 - 1, 0], np.s_[-3:], (3, 0)), ([2**64 - 1, 0], np.s_[:0], (0, 0)),
-], ids=repr)  # fmt: skip
-def test_parts_without_values_may_be_of_any_shape(tmp_path, dtype, shape, index, expected):
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(one_tensor(dtype, shape, 0, 0, b""))
-    with dropin.safe_open(path, "np") as file:
-        part = file.get_slice("x")[index]
-        assert part.shape == expected and part.flags.writeable
-        with pytest.raises(ValueError):  # of NumPy, as from get_tensor()
-            file.get_slice("x")[...]
-
-
-def test_indices_that_are_no_slices_of_numpy(table):
-    with dropin.safe_open(table, "np") as file:
-        assert file.get_slice("t")[[]].shape == (0, 2)
-        assert file.get_slice("t")[True].tolist() == [2, 3]
-        assert file.get_slice("t")[np.int64(2), np.uint8(1)].shape == ()
-        with pytest.raises(dropin.SafetensorError, match="more slicing indexes than dimensions in tensor"):
-            file.get_slice("scalar")[:]
-        assert file.get_slice("scalar")[()] == 3.5
-
-
 # Files that are not as they should be
 
 CORRUPT = {
@@ -675,8 +559,6 @@ def test_a_file_that_is_cut_short_while_it_is_open_is_an_error(tmp_path):
 # Random files
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda name: name != "__metadata__")
-SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
-ARRAYS = st.builds(random_array, st.sampled_from([*PLAIN, BF16]), SHAPES, st.integers(0, 9))
 METADATA = st.none() | st.dictionaries(NAMES, NAMES, max_size=1)
 
 
@@ -705,67 +587,6 @@ def test_metadata_of_many_entries_are_read_the_same(tmp_path, arrays, metadata):
     for module in (dropin, safetensors):
         with module.safe_open(path, "np") as file:
             assert file.metadata() == metadata
-
-
-def index_of(size: int) -> st.SearchStrategy:
-    bound = st.none() | st.integers(-size - 2, size + 2)
-    step = st.none() | st.integers(-1, size + 2)
-    return st.builds(slice, bound, bound, step) | st.integers(-size - 2, size + 2) | st.just(...)
-
-
-@st.composite
-def arrays_and_indices(draw) -> tuple[np.ndarray, tuple]:
-    array = draw(ARRAYS)
-    sizes = [*array.shape, 1][: draw(st.integers(0, array.ndim + 1))]
-    return array, tuple(draw(index_of(size)) for size in sizes)
-
-
-def is_a_known_defect(array: np.ndarray, index: tuple) -> bool:
-    """Bounds below 0, a start behind the stop, and dimensions without length, which the reference gets wrong."""
-    ranges = [part for part in index if isinstance(part, slice)]
-    below = any(bound is not None and bound < 0 for part in ranges for bound in (part.start, part.stop))
-    crossed = any(None not in (part.start, part.stop) and part.start > part.stop for part in ranges)
-    return below or crossed or 0 in array.shape
-
-
-def is_refused(shape: tuple[int, ...], index: tuple) -> bool:
-    if index.count(...) > 1 or len(index) - index.count(...) > len(shape):
-        return True
-    before, after = (index[: index.index(...)], index[index.index(...) + 1 :]) if ... in index else (index, ())
-    for part, size in [*zip(before, shape), *zip(reversed(after), reversed(shape))]:
-        if isinstance(part, int):
-            if not -size <= part < size:
-                return True
-        elif part.step is not None and part.step < 1:
-            return True
-        elif (part.start or 0) >= max(size, 1) or (part.stop or 0) > size:
-            return True
-    return False
-
-
-@quick
-@given(case=arrays_and_indices(), backend=st.sampled_from(BACKENDS))
-def test_random_slices_are_those_of_the_reference(tmp_path, case, backend):
-    array, index = case
-    path = tmp_path / "x.safetensors"
-    safetensors.numpy.save_file({"x": array}, path)
-    with dropin.safe_open(path, "np", backend=backend) as file, safetensors.safe_open(path, "np", backend=backend) as reference:
-        try:
-            made = file.get_slice("x")[index]
-        except dropin.SafetensorError as error:
-            made = str(error)
-        else:
-            assert same(made, np.asarray(array[index]))
-            assert made.flags.writeable
-        assert isinstance(made, str) == is_refused(array.shape, index)
-        if is_a_known_defect(array, index):
-            return
-        try:
-            expected = reference.get_slice("x")[index]
-        except safetensors.SafetensorError as error:
-            assert made == str(error)
-        else:
-            assert same(made, expected)
 
 
 # Where the core has another meaning for a name, or Python has opened the file, it is still read as safe_open() says.

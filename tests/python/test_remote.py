@@ -486,6 +486,18 @@ def test_download_goes_on_after_kills(build_dir, server, tmp_path):
     assert (tmp_path / "out/big.bin").read_bytes() == content
 
 
+def kill_once_parts_are_noted(command, folder):
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    journal = folder / "big.bin.ballast-incomplete.journal"
+    for _ in range(600):
+        time.sleep(0.05)
+        if journal.exists() and journal.stat().st_size > 64:
+            break
+    process.kill()
+    process.wait()
+    assert journal.stat().st_size > 64  # parts were noted
+
+
 def test_a_journal_without_its_file_is_not_believed(build_dir, server, tmp_path):
     content = numpy.random.default_rng(4).bytes(32 << 20)
     server.files["/big.bin"] = content
@@ -500,15 +512,7 @@ def test_a_journal_without_its_file_is_not_believed(build_dir, server, tmp_path)
         return True
 
     server.fault = stop
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal = tmp_path / "big.bin.ballast-incomplete.journal"
-    for _ in range(600):
-        time.sleep(0.05)
-        if journal.exists() and journal.stat().st_size > 64:
-            break
-    process.kill()
-    process.wait()
-    assert journal.stat().st_size > 64  # parts were noted
+    kill_once_parts_are_noted(command, tmp_path)
     (tmp_path / "big.bin.ballast-incomplete").unlink()
     server.fault = None
     assert subprocess.run(command, capture_output=True).returncode == 0
@@ -531,15 +535,7 @@ def test_download_begins_anew_when_the_file_has_changed(build_dir, server, conte
 
     server.fault = stop
     command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal = tmp_path / "big.bin.ballast-incomplete.journal"
-    for _ in range(600):
-        time.sleep(0.05)
-        if journal.exists() and journal.stat().st_size > 64:
-            break
-    process.kill()
-    process.wait()
-    assert journal.stat().st_size > 64  # parts were noted
+    kill_once_parts_are_noted(command, tmp_path)
     server.fault = None
     server.files["/big.bin"] = second
     assert subprocess.run(command, capture_output=True).returncode == 0

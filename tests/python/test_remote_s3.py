@@ -6,8 +6,8 @@ import logging
 import os
 import random
 import string
-import time
 from unittest import mock
+from urllib.parse import quote
 
 import boto3
 import botocore.auth
@@ -47,8 +47,6 @@ def test_signatures_are_those_of_botocore(probe):
     odd = string.ascii_letters + string.digits + " +&=?#%@!$'()*,;:[]~é漢/"
     for i in range(300):
         key = "".join(generator.choices(odd, k=generator.randint(1, 30))).strip("/")
-        from urllib.parse import quote
-
         url = f"https://bucket.s3.eu-west-1.amazonaws.com/{quote(key, safe='/~-._')}"
         if i % 3 == 0:
             url += f"?list-type=2&prefix={quote(key, safe='~-._')}&encoding-type=url"

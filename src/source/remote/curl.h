@@ -2,8 +2,6 @@
 
 #include <curl/curl.h>
 
-#include <ballast/error.h>
-
 namespace ballast::remote {
 
 // What is used of libcurl. It is loaded at the first request: with all that it brings along it would make every start of a

@@ -118,23 +118,21 @@ Result<std::string> get_text(const std::function<Request()>& make_request, std::
   Patience patience(interrupted);
   std::string text;
   bool is_too_long = false;
-  for (;;) {
-    const auto got = patience.ask(
-        [&] {
-          text.clear();
-          return make_request();
-        },
-        [&](const Answer&, std::span<const std::byte> piece) {
-          is_too_long = piece.size() > limit - text.size();
-          if (!is_too_long) text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-          return !is_too_long;
-        });
-    if (!got) return std::unexpected(got.error());
-    if (is_too_long) return fail(Errc::kCorrupt, "the answer exceeds the limit of {} bytes", limit);
-    if (answer != nullptr) *answer = *got;
-    if (!got->is_success()) return std::unexpected(refusal(*got, {}));
-    return text;
-  }
+  const auto got = patience.ask(
+      [&] {
+        text.clear();
+        return make_request();
+      },
+      [&](const Answer&, std::span<const std::byte> piece) {
+        is_too_long = piece.size() > limit - text.size();
+        if (!is_too_long) text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        return !is_too_long;
+      });
+  if (!got) return std::unexpected(got.error());
+  if (is_too_long) return fail(Errc::kCorrupt, "the answer exceeds the limit of {} bytes", limit);
+  if (answer != nullptr) *answer = *got;
+  if (!got->is_success()) return std::unexpected(refusal(*got, {}));
+  return text;
 }
 
 Error refusal(const Answer& answer, std::string_view hint) {

@@ -33,6 +33,9 @@ struct Version {
   bool is_same(const Version& other) const;
 };
 
+// As much as the headers of nearly all files have, and small files as a whole: another request costs more than these bytes.
+constexpr std::uint64_t kFrontBytes = 100'000;
+
 // Runs of bytes, in order, that are asked for in one request; what lies between them is thrown away as it comes.
 struct Transfer {
   std::uint64_t begin;
