@@ -163,7 +163,9 @@ Result<Location> locate(const std::string& given, const ReadOptions& options) {
     if (!location) return location;
     location->directory = parent_path(path);
     const std::string config = join_path(location->directory, kConfig);
-    if (exists(config, options)) location->config_path = config;
+    const auto is_there = exists(config, options);
+    if (!is_there) return fail_at(shown(config), is_there.error());
+    if (*is_there) location->config_path = config;
     return location;
   }
   const auto names = list_names(path, options);

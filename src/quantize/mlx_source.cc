@@ -126,7 +126,7 @@ class MlxSource final : public QuantizedSource {
     std::vector<std::string> paths;
     for (const std::string_view file : {kTimeAware.file, kEqualization.file}) {
       std::string path = join_path(model_.directory(), file);
-      if (exists(path)) paths.push_back(std::move(path));
+      if (exists(path).value_or(false)) paths.push_back(std::move(path));
     }
     return paths;
   }

@@ -258,7 +258,9 @@ Result<std::optional<QuantizationConfig>> read_quantization_config(const std::st
   };
   for (const char* const file : {"quantization_config.json", "config.json"}) {
     const std::string path = join_path(directory, file);
-    if (!exists(path)) continue;
+    const auto is_there = exists(path);
+    if (!is_there) return fail_at(shown(path), is_there.error());
+    if (!*is_there) continue;
     const auto text = read_text(path);
     if (!text) return fail_at(shown(path), text.error());
     auto config = std::string_view(file) == "config.json" ? parse_quantization_section(*text) : parse_own(*text);

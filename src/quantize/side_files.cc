@@ -13,7 +13,9 @@ bool is_side_file(std::string_view name) { return name == kTimeAware.file || nam
 Result<std::optional<Model>> open_side_file(const std::string& directory, const SideFileKind& kind) {
   if (directory.empty()) return std::nullopt;
   const std::string path = join_path(directory, kind.file);
-  if (!exists(path)) {
+  const auto is_there = exists(path);
+  if (!is_there) return fail_at(shown(path), is_there.error());
+  if (!*is_there) {
     const auto config = read_text(join_path(directory, "config.json"));
     simdjson::dom::parser parser;
     const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());

@@ -188,8 +188,12 @@ bool is_folder(const std::string& path) {
   return std::ranges::none_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-bool exists(const std::string& path, const ReadOptions& options) {
-  if (is_uri(path)) return open_path(path, options).has_value();
+Result<bool> exists(const std::string& path, const ReadOptions& options) {
+  if (is_uri(path)) {
+    const auto opened = open_path(path, options);
+    if (!opened && opened.error().code != Errc::kNotFound) return std::unexpected(opened.error());
+    return opened.has_value();
+  }
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));
 }

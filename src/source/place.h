@@ -34,7 +34,7 @@ Result<std::string> read_text(const std::string& path, const ReadOptions& option
 // Whether a path stands for several files. A URI over HTTP does unless its name has one of the endings that files of weights and
 // their companions have.
 bool is_folder(const std::string& path);
-bool exists(const std::string& path, const ReadOptions& options = {});
+Result<bool> exists(const std::string& path, const ReadOptions& options = {});
 std::uint64_t size_of(const std::string& file);  // 0 where nobody knows
 
 // The files of a folder, in the order of their names, without those of folders below it. Over HTTP nobody can tell which there

@@ -15,8 +15,10 @@ constexpr std::string_view kMark = "://";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What comes before the query.
-std::string_view before_query(std::string_view uri) { return uri.substr(0, uri.find_first_of("?#")); }
+// What comes before the query, which only HTTP has: S3's keys may hold question marks.
+std::string_view before_query(std::string_view uri) {
+  return uri.starts_with("s3:") || uri.starts_with("hf:") ? uri : uri.substr(0, uri.find_first_of("?#"));
+}
 
 // Where the path begins: at the slash behind the host.
 std::size_t path_start(std::string_view uri) {
@@ -61,7 +63,8 @@ std::string_view uri_scheme(std::string_view uri) { return uri.substr(0, uri.fin
 std::string file_name(const std::string& path) {
   if (!is_uri(path)) return std::filesystem::path(path).filename().string();
   const std::string_view address = before_query(path);
-  return percent_decode(address.substr(address.rfind('/') + 1));
+  const std::string_view name = address.substr(address.rfind('/') + 1);
+  return uri_scheme(path).starts_with("http") ? percent_decode(name) : std::string(name);
 }
 
 std::string parent_path(const std::string& path) {

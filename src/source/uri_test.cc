@@ -17,6 +17,8 @@ TEST(Uri, PathsAreNone) {
 TEST(Uri, NamesAndParentsLeaveTheQueryAlone) {
   EXPECT_EQ(file_name("https://host/dir/my%20model.safetensors?key=a/b.c"), "my model.safetensors");
   EXPECT_EQ(file_name("/dir/model.safetensors"), "model.safetensors");
+  EXPECT_EQ(file_name("s3://bucket/what?/100%25.json"), "100%25.json");
+  EXPECT_EQ(join_path("s3://bucket/what?", "a.json"), "s3://bucket/what?/a.json");
   EXPECT_EQ(parent_path("https://host/dir/index.json?key=1"), "https://host/dir?key=1");
   EXPECT_EQ(parent_path("hf://org/repo@main/config.json"), "hf://org/repo@main");
   EXPECT_EQ(parent_path("model.index.json"), ".");

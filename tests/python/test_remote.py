@@ -334,6 +334,38 @@ def test_endless_headers_are_refused(run, server, uri):
     one_error_line(run("inspect", uri), 3)
 
 
+def test_first_answers_that_always_break_off_are_given_up(run, server, uri):
+    def cut(handler, body, asked):
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
+        handler.send_header("ETag", etag_of(body))
+        handler.send_header("Content-Length", str(asked[1] - asked[0]))
+        handler.end_headers()
+        handler.wfile.write(body[: (asked[1] - asked[0]) // 2])
+        server.cut(handler)
+        return True
+
+    server.fault = cut
+    assert "tries)" in one_error_line(run("inspect", uri), 3)
+    assert len(server.requests) == 5
+
+
+def test_a_file_that_cannot_be_looked_for_is_not_taken_for_missing(run, server, sharded):
+    for file in sharded.iterdir():
+        server.files[f"/dir/{file.name}"] = file.read_bytes()
+    server.files["/dir/config.json"] = b"{}"
+
+    def busy(handler, body, asked):
+        if not handler.path.endswith("config.json"):
+            return False
+        server.reply(handler, 403, b"")
+        return True
+
+    server.fault = busy
+    line = one_error_line(run("inspect", f"{server.url}/dir/model.safetensors.index.json"), 3)
+    assert "/dir/config.json: the server says 403 Forbidden" in line
+
+
 def test_redirects_have_an_end(run, server, uri):
     server.fault = lambda handler, *_: server.reply(handler, 302, b"", {"Location": "/model.safetensors"}) or True
     assert "redirected more than 10 times" in one_error_line(run("inspect", uri), 3)

@@ -118,8 +118,6 @@ def test_names_that_are_hard_to_sign(bucket):
     for name in ("a b", "a+b", "a%20b", "ä/漢", "q?x=1&y", "a=b", "semi;colon", "at@", "star*(1)'!", "tilde~-_."):
         model = {"a": numpy.frombuffer(name.encode(), numpy.uint8)}
         bucket.put_object(Bucket="models", Key=f"{name}/m.safetensors", Body=safetensors.numpy.save(model))
-        if "?" in name:
-            continue  # begins a query
         numpy.testing.assert_array_equal(ballast.open(f"s3://models/{name}/m.safetensors")["a"][...], model["a"])
 
 

@@ -98,7 +98,7 @@ Result<Answer> Patience::ask(const std::function<Request()>& make_request, const
           return take(told, piece);
         },
         interrupted_);
-    if (came >= kProgress) failures_ = 0;
+    if (partial_ == Partial::kKept && came >= kProgress) failures_ = 0;
     if (answer && !is_busy(answer->status)) return std::move(*answer);
     const bool may_pass = answer || answer.error().may_pass;
     const auto retry_after = answer ? answer->find("retry-after") : std::nullopt;
@@ -115,7 +115,7 @@ Result<Answer> Patience::ask(const std::function<Request()>& make_request, const
 
 Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
                              Answer* answer) {
-  Patience patience(interrupted);
+  Patience patience(Patience::Partial::kLost, interrupted);
   std::string text;
   bool is_too_long = false;
   const auto got = patience.ask(

@@ -12,7 +12,9 @@ namespace ballast::remote {
 // tries by which next to nothing came.
 class Patience {
  public:
-  explicit Patience(const Interrupted& interrupted) : interrupted_(interrupted) {}
+  // What comes before a connection breaks is progress only for those who go on behind it.
+  enum class Partial { kKept, kLost };
+  Patience(Partial partial, const Interrupted& interrupted) : partial_(partial), interrupted_(interrupted) {}
 
   // The first answer that is final, success or not.
   Result<Answer> ask(const std::function<Request()>& make_request, const TakeBody& take);
@@ -21,6 +23,7 @@ class Patience {
   bool wait(std::optional<std::string_view> retry_after = {});
 
  private:
+  Partial partial_;
   const Interrupted& interrupted_;
   int failures_ = 0;  // since something came that is worth the name
   bool is_interrupted_ = false;

@@ -139,7 +139,7 @@ std::optional<Error> RemoteFile::give_up(const Answer& refused, const std::strin
 }
 
 Result<void> RemoteFile::read_front(std::uint64_t bytes) {
-  Patience patience(interrupted_);
+  Patience patience(Patience::Partial::kLost, interrupted_);
   std::uint64_t limit = bytes;  // of what is to come
   const auto answer = patience.ask(
       [&] {
@@ -209,7 +209,7 @@ std::optional<Error> RemoteFile::check_part(const Answer& answer, std::uint64_t 
 
 Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
                                const std::function<bool(std::span<const std::byte>)>& take) const {
-  Patience patience(interrupted_);
+  Patience patience(Patience::Partial::kKept, interrupted_);
   while (begin < end) {
     const std::uint64_t before = begin;
     std::string asked;
