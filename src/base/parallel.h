@@ -7,7 +7,10 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include <ballast/error.h>
 
 namespace ballast {
 
@@ -44,6 +47,21 @@ void parallel_for(std::size_t count, unsigned threads, Work&& work) {
     if (threads > 0) run(0);
   }
   if (thrown) std::rethrow_exception(thrown);
+}
+
+// The same for work that gives a Result<void>: the first failure stops the rest, and is the result.
+template <class Work>
+Result<void> try_parallel(std::size_t count, unsigned threads, Work&& work) {
+  std::mutex mutex;
+  Result<void> result;
+  parallel_for(count, threads, [&](unsigned worker, std::size_t i) {
+    Result<void> done = work(worker, i);
+    if (done) return true;
+    const std::scoped_lock lock(mutex);
+    if (result) result = std::move(done);
+    return false;
+  });
+  return result;
 }
 
 }  // namespace ballast

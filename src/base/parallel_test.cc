@@ -35,5 +35,20 @@ TEST(ParallelFor, ExceptionOfAnyThreadReachesTheCaller) {
   for (const unsigned threads : {1U, 8U}) EXPECT_THROW(parallel_for(1000, threads, throws), std::runtime_error);
 }
 
+TEST(TryParallel, TheFirstFailureIsTheResult) {
+  std::atomic<int> done = 0;
+  const auto count = [&](unsigned, std::size_t i) -> Result<void> {
+    ++done;
+    if (i == 3) return std::unexpected(Error{.code = Errc::kIo, .message = "three"});
+    return {};
+  };
+  EXPECT_TRUE(try_parallel(3, 2, count));
+  EXPECT_EQ(done, 3);
+  const auto failed = try_parallel(1000, 1, count);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().message, "three");
+  EXPECT_EQ(done, 3 + 4);  // the rest is left
+}
+
 }  // namespace
 }  // namespace ballast

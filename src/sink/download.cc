@@ -145,10 +145,14 @@ class Downloads {
       : items_(std::move(items)), options_(options) {}
 
   Result<void> run(const std::string& folder) {
-    if (auto opened = for_all(items_.size(), [&](std::size_t i) { return open(*items_[i]); }); !opened) return opened;
+    if (auto opened = try_parallel(items_.size(), kConnections, [&](unsigned, std::size_t i) { return open(*items_[i]); });
+        !opened)
+      return opened;
     if (auto checked = check_room(folder); !checked) return checked;
     plan();
-    if (auto fetched = for_all(parts_.size(), [&](std::size_t i) { return fetch(parts_[i]); }); !fetched) return fetched;
+    if (auto fetched = try_parallel(parts_.size(), kConnections, [&](unsigned, std::size_t i) { return fetch(parts_[i]); });
+        !fetched)
+      return fetched;
     return options_.sync ? sync_folders() : Result<void>();
   }
 
@@ -165,21 +169,6 @@ class Downloads {
     std::uint64_t begin;
     std::uint64_t end;
   };
-
-  // On several threads; the first failure ends all.
-  template <class Work>
-  Result<void> for_all(std::size_t count, const Work& work) {
-    std::mutex mutex;
-    Result<void> result;
-    parallel_for(count, kConnections, [&](unsigned, std::size_t i) {
-      auto done = work(i);
-      if (done) return true;
-      const std::scoped_lock lock(mutex);
-      if (result) result = std::move(done);
-      return false;
-    });
-    return result;
-  }
 
   // Asks the server, and looks whether the file is there already.
   Result<void> open(Item& item) const {

@@ -111,15 +111,14 @@ Result<std::optional<ListedFile>> probe(const std::string& folder, const char* n
 Result<std::vector<ListedFile>> probe_folder(const std::string& folder, const ReadOptions& options) {
   std::mutex mutex;
   std::vector<ListedFile> files;
-  std::optional<Error> error;
-  parallel_for(kUsualNames.size(), remote::kConnections, [&](unsigned, std::size_t i) {
+  const auto probed = try_parallel(kUsualNames.size(), remote::kConnections, [&](unsigned, std::size_t i) -> Result<void> {
     auto found = probe(folder, kUsualNames[i], options);
+    if (!found) return std::unexpected(std::move(found.error()));
     const std::scoped_lock lock(mutex);
-    if (!found && !error) error = std::move(found.error());
-    if (!error && *found) files.push_back(std::move(**found));
-    return !error;
+    if (*found) files.push_back(std::move(**found));
+    return {};
   });
-  if (error) return std::unexpected(std::move(*error));
+  if (!probed) return std::unexpected(probed.error());
   return files;
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "base/parallel.h"
@@ -55,16 +54,8 @@ Result<void> Source::read_ranges(std::span<const Range> ranges) const {
   constexpr std::size_t kWorthThreads = 32;
   const unsigned threads = windows.size() < kWorthThreads ? 1 : thread_count(0);
   std::vector<std::vector<std::byte>> scratch(threads);
-  std::mutex mutex;
-  Result<void> result;
-  parallel_for(windows.size(), threads, [&](unsigned worker, std::size_t i) {
-    auto read = read_window(*this, windows[i], scratch[worker]);
-    if (read) return true;
-    const std::scoped_lock lock(mutex);
-    if (result) result = std::move(read);
-    return false;
-  });
-  return result;
+  return try_parallel(windows.size(), threads,
+                      [&](unsigned worker, std::size_t i) { return read_window(*this, windows[i], scratch[worker]); });
 }
 
 }  // namespace ballast

@@ -506,6 +506,23 @@ def resident():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+class TestLargeFiles:
+    def test_two_gibibytes_are_opened_and_taken_without_being_read(self, tmp_path):
+        path = tmp_path / "large.safetensors"
+        half = 1 << 30
+        table = ",".join(f'"{name}":{{"dtype":"U8","shape":[{half}],"data_offsets":[{at},{at + half}]}}' for name, at in (("a", 0), ("b", half)))
+        header = f"{{{table}}}".encode()
+        with open(path, "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + 2 * half)  # a hole
+        ballast.open(path).close()
+        before = resident()
+        with ballast.open(path) as model:
+            array = model["b"].numpy()
+        assert array.shape == (half,) and array[half // 2] == 0
+        assert resident() - before < 1 << 20
+
+
 class TestManyTimes:
     @pytest.mark.parametrize("times", [10_000, pytest.param(100_000, marks=pytest.mark.skipif(not FULL, reason="BALLAST_FULL"))])
     def test_opening_and_closing_keeps_no_memory(self, path, times):

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "base/fail.h"
 #include "base/parallel.h"
@@ -36,7 +35,8 @@ class RemoteSource final : public Source {
       return fail(Errc::kUnsupported, "has {} bytes, and the server gives no parts of files: download it first", size());
     }
     std::ranges::sort(rest, {}, &Range::offset);
-    return fetch(plan_transfers(rest));
+    const auto transfers = plan_transfers(rest);
+    return try_parallel(transfers.size(), kConnections, [&](unsigned, std::size_t i) { return file_->fetch(transfers[i]); });
   }
 
   Result<std::span<const std::byte>> map() const override {
@@ -57,19 +57,6 @@ class RemoteSource final : public Source {
     const std::size_t count = std::min(front.size() - range.offset, range.out.size());
     if (count > 0) std::memcpy(range.out.data(), front.data() + range.offset, count);
     range = {.offset = range.offset + count, .out = range.out.subspan(count)};
-  }
-
-  Result<void> fetch(std::span<const Transfer> transfers) const {
-    std::mutex mutex;
-    Result<void> result;
-    parallel_for(transfers.size(), kConnections, [&](unsigned, std::size_t i) {
-      auto fetched = file_->fetch(transfers[i]);
-      if (fetched) return true;
-      const std::scoped_lock lock(mutex);
-      if (result) result = std::move(fetched);
-      return false;
-    });
-    return result;
   }
 
   std::unique_ptr<RemoteFile> file_;
