@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,29 +37,14 @@ struct Options {
   bool json = false;
 };
 
-Result<ConfigFields> read_config(const std::string& path) {
-  constexpr std::uintmax_t kMost = 1'000'000;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMost) {
-    return std::unexpected(
-        Error{.code = Errc::kInvalidArgument, .message = fmt::format("--config {}: is no file of at most 1 MB", escape(path))});
-  }
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
-    return std::unexpected(
-        Error{.code = Errc::kInvalidArgument, .message = fmt::format("{}: the config cannot be read", escape(path))});
-  }
-  auto fields = parse_config_fields(text);
-  if (!fields) return std::unexpected(std::move(fields.error()).at(escape(path)));
-  return fields;
-}
-
 Result<QuantizeConfig> make_config(const Options& options) {
   std::vector<ConfigFields> sources;
   if (!options.config.empty()) {
-    auto fields = read_config(options.config);
-    if (!fields) return std::unexpected(fields.error());
+    auto fields = read_config_fields(options.config, was_interrupted);
+    if (!fields) {
+      const Errc code = fields.error().code == Errc::kCancelled ? Errc::kCancelled : Errc::kInvalidArgument;
+      return std::unexpected(Error{.code = code, .message = fmt::format("--config {}", fields.error().message)});
+    }
     sources.push_back(std::move(*fields));
   }
   auto environment = config_fields_from_environment();

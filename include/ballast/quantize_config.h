@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -62,6 +63,9 @@ using ConfigFields = std::map<std::string, ConfigValue, std::less<>>;
 // value that its field cannot have; errors say in which line. Anchors, aliases and tags are refused. An optional field may be
 // null.
 Result<ConfigFields> parse_config_fields(std::string_view yaml);
+
+// The same of a file, by its path or URI, which errors name.
+Result<ConfigFields> read_config_fields(const std::string& path, const std::function<bool()>& interrupted = {});
 
 // BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS. A variable that is
 // empty counts as not set. Values are checked; errors name the variable.

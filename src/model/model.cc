@@ -74,8 +74,7 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   state->path = without_secrets(path);
   state->directory = std::move(location.directory);
   state->warnings = std::move(location.warnings);
-  for (const std::string& file : location.files) {
-    auto shard = open_shard(file, location.index_path, options);
+  for (auto& shard : open_shards(location.files, location.index_path, options)) {
     if (!shard) return std::unexpected(shard.error());
     state->shards.push_back(std::move(*shard));
   }

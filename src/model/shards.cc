@@ -6,11 +6,13 @@
 #include <unordered_set>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "format/mlx_json/document.h"
 #include "format/mlx_json/values_source.h"
 #include "format/safetensors/header.h"
 #include "source/place.h"
+#include "source/remote/remote_source.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -54,6 +56,15 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
   return shard;
 }
 
+Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
+  auto source = open_path(path, read_options(options));
+  if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
+    return fail(Errc::kNotFound, "{}: shard '{}' is missing", shown(index_path), name_of(path));
+  }
+  if (!source) return fail_at(shown(path), source.error());
+  return read_shard(path, std::move(*source), options);
+}
+
 }  // namespace
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
@@ -86,13 +97,15 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
                .header = std::move(*header)};
 }
 
-Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
-  auto source = open_path(path, read_options(options));
-  if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
-    return fail(Errc::kNotFound, "{}: shard '{}' is missing", shown(index_path), name_of(path));
-  }
-  if (!source) return fail_at(shown(path), source.error());
-  return read_shard(path, std::move(*source), options);
+std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const std::string& index_path,
+                                       const OpenOptions& options) {
+  std::vector<Result<Shard>> shards(paths.size());
+  const bool are_remote = !paths.empty() && is_uri(paths.front());
+  parallel_for(paths.size(), are_remote ? remote::kConnections : 1, [&](unsigned, std::size_t i) {
+    shards[i] = open_shard(paths[i], index_path, options);
+    return true;
+  });
+  return shards;
 }
 
 ShardReport check_shards(std::span<const Shard> shards, const safetensors::ShardIndex* index, const std::string& index_path) {

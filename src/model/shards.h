@@ -26,8 +26,10 @@ struct Shard {
   TensorTable header;
 };
 
-// `index_path` names the index that lists the file, empty without one.
-Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options);
+// Each of the files, in their order; those on servers at the same time. `index_path` names the index that lists them, empty
+// without one.
+std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const std::string& index_path,
+                                       const OpenOptions& options);
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
 
 // How shards and index contradict each other.

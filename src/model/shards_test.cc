@@ -89,11 +89,11 @@ TEST(ReadShard, ReadErrorsNameTheFile) {
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>(front, 2 << 20), {}), Errc::kIo, "f: gone"));
 }
 
-TEST(OpenShard, ErrorsNameTheFile) {
+TEST(OpenShards, ErrorsNameTheFile) {
   const TempDir dir;
-  EXPECT_TRUE(
-      fails(open_shard(dir.path("f"), "", {}), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
-  EXPECT_TRUE(fails(open_shard(dir.path(), "", {}), Errc::kIo, dir.path() + ": is not a regular file"));
+  const auto open_one = [](const std::string& path) { return std::move(open_shards({&path, 1}, "", {}).front()); };
+  EXPECT_TRUE(fails(open_one(dir.path("f")), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
+  EXPECT_TRUE(fails(open_one(dir.path()), Errc::kIo, dir.path() + ": is not a regular file"));
 }
 
 TEST(CheckShards, OneFileWithoutAnIndexIsFine) {

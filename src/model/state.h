@@ -40,6 +40,13 @@ struct Model::State {
 struct ModelAccess {
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 
+  // Reads parts of a tensor, whose offsets count from its first byte; see Source::read_ranges().
+  static Result<void> read_parts(const Model& model, const TensorInfo& tensor, std::vector<Range> parts) {
+    for (Range& part : parts) part.offset += model.state_->position(tensor);
+    if (auto read = source(model, tensor.file).read_ranges(parts); !read) return model.state_->error_in(tensor, read.error());
+    return {};
+  }
+
   // Says that these tensors will be read next, about in this order; see Source::expect().
   template <std::ranges::input_range Tensors>
   static void expect(const Model& model, const Tensors& tensors) {

@@ -47,8 +47,10 @@ class Verifier {
 
   Result<void> check_headers(const Location& location) {
     begin("header");
-    for (const std::string& file : location.files) {
-      auto shard = open_shard(file, location.index_path, options_.open);
+    auto shards = open_shards(location.files, location.index_path, options_.open);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const std::string& file = location.files[i];
+      auto& shard = shards[i];
       if (shard) {
         add_file(file, shard->file_size, shard->header.tensors.size());
         data_bytes_ += data_bytes(*shard);

@@ -12,6 +12,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "quantize/config_fields.h"
+#include "source/place.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -207,6 +209,13 @@ Result<ConfigFields> parse_config_fields(std::string_view yaml) {
     return fail(Errc::kInvalidArgument, "{}: {}", line_of(error.mark), escape(error.msg));
   }
   return std::move(reader.fields);
+}
+
+Result<ConfigFields> read_config_fields(const std::string& path, const std::function<bool()>& interrupted) {
+  const auto text = read_text(path, {.interrupted = interrupted});
+  auto fields = text ? parse_config_fields(*text) : std::unexpected(text.error());
+  if (!fields) return fail_at(shown(path), fields.error());
+  return fields;
 }
 
 std::string to_yaml(const QuantizeConfig& config) {

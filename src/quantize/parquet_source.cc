@@ -378,11 +378,11 @@ class ParquetSource final : public QuantizedSource {
 }  // namespace
 
 bool is_parquet_model(const std::string& path) {
-  const auto files = is_folder(path) ? list_folder(path) : std::unexpected(Error{});
-  if (!files) return false;
+  if (!is_folder(path)) return false;
   const auto is_part = [](const ListedFile& file) { return file.name.starts_with("model-") && file.name.ends_with(".parquet"); };
-  if (std::ranges::any_of(*files, is_part)) return true;
-  if (std::ranges::find(*files, kParquetMetadataFile, &ListedFile::name) == files->end()) return false;
+  // Of a server it takes more requests to tell what there is than to ask for one file.
+  const auto files = is_uri(path) ? Result<std::vector<ListedFile>>() : list_folder(path);
+  if (files && std::ranges::any_of(*files, is_part)) return true;
   const auto text = read_text(join_path(path, kParquetMetadataFile));
   return text && text->find(kParquetFormat) != std::string::npos;
 }

@@ -95,9 +95,10 @@ Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& co
   std::vector<BitChoice> choices;
   CodedBuffers buffers;
   const LayerPlan& plan = work.plans[tensor];
+  if (auto read = coder.read_sample(tensor, kLongSampleRows, buffers); !read) return std::unexpected(read.error());
   for (const unsigned bits : bits_to_try(plan)) {
     set_bits(work, tensor, bits);
-    const auto quality = coder.sample(tensor, kLongSampleRows, buffers);
+    const auto quality = coder.try_sample(tensor, buffers);
     if (!quality) return std::unexpected(quality.error());
     const auto bytes = sizes.layer(tensor, coder, buffers);
     if (!bytes) return std::unexpected(bytes.error());
@@ -111,16 +112,18 @@ Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& co
 Result<std::vector<float>> best_equalization(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor) {
   const auto inputs = coder.inputs(tensor);
   if (!inputs) return std::unexpected(inputs.error());
-  const auto largest = coder.largest(tensor, kLongSampleRows);
+  CodedBuffers buffers;
+  if (auto read = coder.read_sample(tensor, kLongSampleRows, buffers); !read) return std::unexpected(read.error());
+  const auto largest = coder.largest(tensor, buffers);
   if (!largest) return std::unexpected(largest.error());
-  const auto plain = coder.sample(tensor, kLongSampleRows);
+  const auto plain = coder.try_sample(tensor, buffers);
   if (!plain) return std::unexpected(plain.error());
   double least = plain->output_error.value_or(0);
   std::vector<float> best;
   for (const double alpha : kEqualizations) {
     const std::vector<float> restore = equalize(alpha, (*inputs)->importance, *largest);
     work.formats[tensor].restore = restore;
-    const auto quality = coder.sample(tensor, kLongSampleRows);
+    const auto quality = coder.try_sample(tensor, buffers);
     work.formats[tensor].restore = {};
     if (!quality) return std::unexpected(quality.error());
     if (quality->cosine_similarity < 0 || quality->output_error.value_or(least) >= least) continue;
@@ -155,10 +158,14 @@ std::unexpected<Error> below_minimum(const QuantizeWork& work, const LayerCoder&
 Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
   const QuantizeConfig& config = work.config;
   if (config.min_accuracy <= 0) return {};
+  CodedBuffers buffers;
   for (std::size_t i = 0; i < work.plans.size(); ++i) {
     const LayerPlan& plan = work.plans[i];
-    while (plan.bits != 0 && (plan.bits < 8 || config.fail_fast)) {
-      const auto guess = coder.sample(i, kSampleRows);
+    const auto is_open = [&] { return plan.bits != 0 && (plan.bits < 8 || config.fail_fast); };
+    if (!is_open()) continue;
+    if (auto read = coder.read_sample(i, kSampleRows, buffers); !read) return read;
+    while (is_open()) {
+      const auto guess = coder.try_sample(i, buffers);
       if (!guess) return std::unexpected(guess.error());
       if (1 - guess->cosine_similarity <= (1 - config.min_accuracy) / 2) break;
       const auto exact = coder.measure(i, threads);

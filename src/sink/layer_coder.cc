@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "convert/nonfinite.h"
+#include "model/state.h"
 #include "quantize/gptq.h"
 
 namespace ballast {
@@ -92,29 +93,31 @@ Result<void> LayerCoder::check(const TensorBlock& block, const QualitySums& sums
   return {};
 }
 
-// Reads rows at equal distances, and tells how many.
-Result<std::uint64_t> LayerCoder::read_sample(std::size_t tensor, std::uint64_t rows, std::vector<std::byte>& into) const {
+// Runs of rows at equal distances: a server is asked once for each.
+Result<void> LayerCoder::read_sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const {
+  constexpr std::uint64_t kRunRows = 8;
   const LayerPlan& plan = work_.plans[tensor];
   const std::uint64_t row_bytes = work_.source_row_bytes(tensor);
   const std::uint64_t count =
       std::min(std::clamp<std::uint64_t>(kBlockValues / plan.columns, 1, std::max<std::uint64_t>(rows, 1)), plan.rows);
-  into.resize(count * row_bytes);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t row = i * plan.rows / count;
-    const auto read = work_.model.read_into(work_.model.tensors()[tensor].name, row * row_bytes,
-                                            std::span(into).subspan(i * row_bytes, row_bytes));
-    if (!read) return std::unexpected(read.error());
+  const std::uint64_t runs = (count + kRunRows - 1) / kRunRows;
+  buffers.in.resize(count * row_bytes);
+  std::vector<Range> ranges;
+  for (std::uint64_t i = 0; i < runs; ++i) {
+    const std::uint64_t first = i * count / runs;
+    const std::uint64_t length = (i + 1) * count / runs - first;
+    ranges.push_back({.offset = i * plan.rows / runs * row_bytes,
+                      .out = std::span(buffers.in).subspan(first * row_bytes, length * row_bytes)});
   }
-  return count;
+  return ModelAccess::read_parts(work_.model, work_.model.tensors()[tensor], std::move(ranges));
 }
 
-Result<Quality> LayerCoder::sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const {
+Result<Quality> LayerCoder::try_sample(std::size_t tensor, CodedBuffers& buffers) const {
   if (progress_ && !progress_(0, 0, work_.model.tensors()[tensor].name)) return fail(Errc::kCancelled, "cancelled");
-  const auto count = read_sample(tensor, rows, buffers.in);
-  if (!count) return std::unexpected(count.error());
-  const auto sums = code_rows(tensor, *count, buffers);
+  const std::uint64_t rows = buffers.in.size() / work_.source_row_bytes(tensor);
+  const auto sums = code_rows(tensor, rows, buffers);
   if (!sums) return std::unexpected(sums.error());
-  const TensorBlock block{.tensor = tensor, .first_row = 0, .rows = *count, .number = 0, .count = 1};
+  const TensorBlock block{.tensor = tensor, .first_row = 0, .rows = rows, .number = 0, .count = 1};
   if (!check(block, *sums, buffers)) return Quality{.cosine_similarity = -1};  // measuring it all finds the words for it
   return quality_of(*sums);
 }
@@ -142,14 +145,11 @@ Result<Quality> LayerCoder::measure(std::size_t tensor, unsigned threads) const 
   return quality_of(all);
 }
 
-Result<std::vector<float>> LayerCoder::largest(std::size_t tensor, std::uint64_t rows) const {
-  std::vector<std::byte> bytes;
-  const auto count = read_sample(tensor, rows, bytes);
-  if (!count) return std::unexpected(count.error());
+Result<std::vector<float>> LayerCoder::largest(std::size_t tensor, const CodedBuffers& buffers) const {
   const std::uint64_t columns = work_.plans[tensor].columns;
-  std::vector<float> values(*count * columns);
+  std::vector<float> values(buffers.in.size() / work_.source_row_bytes(tensor) * columns);
   const auto converted =
-      convert_values(work_.model.tensors()[tensor].dtype, bytes, DType::kF32, std::as_writable_bytes(std::span(values)));
+      convert_values(work_.model.tensors()[tensor].dtype, buffers.in, DType::kF32, std::as_writable_bytes(std::span(values)));
   if (!converted) return std::unexpected(converted.error());
   std::vector<float> most(columns, 0.0F);
   for (std::size_t i = 0; i < values.size(); ++i) most[i % columns] = std::max(most[i % columns], std::abs(values[i]));

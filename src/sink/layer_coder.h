@@ -36,20 +36,17 @@ class LayerCoder {
   // What is written of rows that are coded, with what they have for groups of timesteps.
   Result<CodedBlock> finish(std::size_t tensor, CodedBuffers& buffers) const;
 
-  // Of at most `rows` rows from all over the tensor, as a first guess. A cosine of -1 if something is wrong with them.
-  Result<Quality> sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
-  Result<Quality> sample(std::size_t tensor, std::uint64_t rows) const {
-    CodedBuffers buffers;
-    return sample(tensor, rows, buffers);
-  }
+  // At most `rows` rows from all over the tensor, for the two that follow.
+  Result<void> read_sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
+  // Of the rows in `buffers`, as a first guess. A cosine of -1 if something is wrong with them.
+  Result<Quality> try_sample(std::size_t tensor, CodedBuffers& buffers) const;
+  // The largest magnitude in each column.
+  Result<std::vector<float>> largest(std::size_t tensor, const CodedBuffers& buffers) const;
   Result<Quality> measure(std::size_t tensor, unsigned threads) const;
-  // The largest magnitude in each column, of the same rows as a sample.
-  Result<std::vector<float>> largest(std::size_t tensor, std::uint64_t rows) const;
 
   std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const;
 
  private:
-  Result<std::uint64_t> read_sample(std::size_t tensor, std::uint64_t rows, std::vector<std::byte>& into) const;
   Result<QualitySums> code_rows(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
   Result<void> check(const TensorBlock& block, const QualitySums& sums, const CodedBuffers& buffers) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <mutex>
 #include <system_error>
@@ -108,17 +109,23 @@ Result<std::optional<ListedFile>> probe(const std::string& folder, const char* n
   return std::unexpected(file.error());
 }
 
+// Some servers, S3 among them, refuse to tell those who may read files but not list them whether there is one.
+bool is_refusal(const Error& error) { return error.system_error == EACCES; }
+
 Result<std::vector<ListedFile>> probe_folder(const std::string& folder, const ReadOptions& options) {
   std::mutex mutex;
   std::vector<ListedFile> files;
+  std::optional<Error> refusal;
   const auto probed = try_parallel(kUsualNames.size(), remote::kConnections, [&](unsigned, std::size_t i) -> Result<void> {
     auto found = probe(folder, kUsualNames[i], options);
-    if (!found) return std::unexpected(std::move(found.error()));
     const std::scoped_lock lock(mutex);
-    if (*found) files.push_back(std::move(**found));
+    if (!found && !is_refusal(found.error())) return std::unexpected(std::move(found.error()));
+    if (!found) refusal = std::move(found.error());
+    if (found && *found) files.push_back(std::move(**found));
     return {};
   });
   if (!probed) return std::unexpected(probed.error());
+  if (refusal && files.empty()) return std::unexpected(std::move(*refusal));
   return files;
 }
 
@@ -190,7 +197,7 @@ bool is_folder(const std::string& path) {
 Result<bool> exists(const std::string& path, const ReadOptions& options) {
   if (is_uri(path)) {
     const auto opened = open_path(path, options);
-    if (!opened && opened.error().code != Errc::kNotFound) return std::unexpected(opened.error());
+    if (!opened && opened.error().code != Errc::kNotFound && !is_refusal(opened.error())) return std::unexpected(opened.error());
     return opened.has_value();
   }
   std::error_code error;

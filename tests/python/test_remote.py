@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import ssl
@@ -134,6 +135,82 @@ def test_strided_slices_throw_away_no_more_than_half(server, uri, model):
         numpy.testing.assert_array_equal(part, model["layers.0.weight"][index])
         assert server.sent <= 2 * part.nbytes
         assert len(server.requests) <= 8
+
+
+@pytest.fixture
+def two_gibibytes(server, tmp_path):
+    """A file of 2 GiB with holes, on the server."""
+    path = tmp_path / "large.safetensors"
+    rows, columns = 65_536, 4_096
+    names = [f"layers.{i}.weight" for i in range(4)]
+    nbytes = rows * columns * 2
+    spans = {name: [i * nbytes, (i + 1) * nbytes] for i, name in enumerate(names)}
+    header = json.dumps({name: {"dtype": "BF16", "shape": [rows, columns], "data_offsets": span} for name, span in spans.items()})
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header.encode())
+        file.truncate(8 + len(header) + 4 * nbytes)
+        file.seek(8 + len(header) + 2 * nbytes + 1000 * columns * 2)
+        file.write(bytes(range(256)) * 32)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        server.etags["/large.safetensors"] = '"2gib"'
+        server.files["/large.safetensors"] = content
+        yield f"{server.url}/large.safetensors"
+        server.files.clear()
+
+
+def test_parts_of_a_large_file_cost_their_bytes(run, server, two_gibibytes, tmp_path):
+    """Also of the tensor that is a quarter of it."""
+    assert run("inspect", two_gibibytes).returncode == 0
+    assert len(server.requests) == 1 and server.sent <= 100_000
+    opened = ballast.open(two_gibibytes)
+    assert opened.file_size > 2 << 30
+    server.forget()
+    row = opened["layers.2.weight"][1000]
+    assert row.tobytes() == bytes(range(256)) * 32
+    assert (len(server.requests), server.sent) == (1, row.nbytes)
+    server.forget()
+    rows = opened["layers.2.weight"][1000:3000]
+    assert (len(server.requests), server.sent) == (2, rows.nbytes)
+    server.forget()
+    every_other = opened["layers.2.weight"][:1000:2]
+    assert server.sent <= 2 * every_other.nbytes and len(server.requests) == 1
+    server.forget()
+    tensor = opened["layers.1.weight"][...]
+    assert (len(server.requests), server.sent) == (tensor.nbytes >> 23, tensor.nbytes)
+
+
+def test_shards_are_opened_at_the_same_time(server, sharded):
+    together = threading.Barrier(len(list(sharded.glob("*.safetensors"))), timeout=30)
+    for file in sharded.iterdir():
+        server.files[f"/dir/{file.name}"] = file.read_bytes()
+
+    def wait(handler, body, asked):
+        if handler.path.endswith(".safetensors"):
+            together.wait()
+        return False
+
+    server.fault = wait
+    assert len(ballast.open(f"{server.url}/dir/model.safetensors.index.json")) == len(ballast.open(sharded))
+    assert not together.broken
+
+
+def test_quantize_does_not_take_many_requests(run, server, tmp_path):
+    weights = {f"layers.{i}.weight": numpy.random.default_rng(i).standard_normal((1024, 512), dtype=numpy.float32) for i in range(4)}
+    server.files["/model.safetensors"] = safetensors.numpy.save(weights)
+    (tmp_path / "model.safetensors").write_bytes(server.files["/model.safetensors"])
+    server.files["/settings.yaml"] = b"bit_width: 3\nmin_accuracy: 0.5\n"
+    for source, out in ((server.url, "a"), (tmp_path, "b")):
+        result = run("quantize", f"{source}/model.safetensors", tmp_path / out, "--config", f"{server.url}/settings.yaml", "--json")
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["bit_width"] == 3
+        assert len(server.gets("/model.safetensors")) <= 8 * 4 + 6  # rows of each to begin with, then all in blocks
+    names = sorted(os.listdir(tmp_path / "a"))
+    assert names == sorted(os.listdir(tmp_path / "b"))
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    line = one_error_line(run("quantize", tmp_path / "model.safetensors", tmp_path / "c", "--config", f"{server.url}/none.yaml"), 2)
+    assert line.startswith(f"--config {server.url}/none.yaml: the server says 404")
+    assert ballast.QuantizeConfig.from_yaml(f"{server.url}/settings.yaml").bit_width == 3
 
 
 def test_long_headers_take_a_second_request(server):
@@ -355,15 +432,28 @@ def test_a_file_that_cannot_be_looked_for_is_not_taken_for_missing(run, server, 
         server.files[f"/dir/{file.name}"] = file.read_bytes()
     server.files["/dir/config.json"] = b"{}"
 
-    def busy(handler, body, asked):
+    def broken(handler, body, asked):
         if not handler.path.endswith("config.json"):
             return False
-        server.reply(handler, 403, b"")
+        server.reply(handler, 400, b"")
         return True
 
-    server.fault = busy
+    server.fault = broken
     line = one_error_line(run("inspect", f"{server.url}/dir/model.safetensors.index.json"), 3)
-    assert "/dir/config.json: the server says 403 Forbidden" in line
+    assert "/dir/config.json: the server says 400" in line
+
+
+def test_servers_that_forbid_what_they_do_not_have(run, server, sharded):
+    """As S3 does for those who may not list."""
+    for file in sharded.iterdir():
+        if file.name != "config.json":
+            server.files[f"/dir/{file.name}"] = file.read_bytes()
+    server.no_file = 403
+    for path in ("", "model.safetensors.index.json"):
+        result = run("inspect", f"{server.url}/dir/{path}", "--json")
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["config"] is None
+    assert "the server says 403 Forbidden" in one_error_line(run("inspect", f"{server.url}/nowhere/"), 3)
 
 
 def test_redirects_have_an_end(run, server, uri):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union
 import numpy as np
 
 from ballast import _core
-from ballast.arguments import text
-from ballast.errors import ArgumentError, BallastError, one_line
+from ballast.arguments import path_of, text
+from ballast.errors import ArgumentError
 
 Fields = dict[str, Union[str, list[str], dict[str, str]]]
 _Config = TypeVar("_Config", bound="QuantizeConfig")
@@ -94,21 +94,14 @@ class QuantizeConfig:
 
     @classmethod
     def from_yaml(cls: type[_Config], source: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _Config:
-        """From a file, or from text that has a line break in it.
+        """From a file, by its path or URI, or from text that has a line break in it.
 
         >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
         'hqq'
         """
         if isinstance(source, str) and "\n" in source:
             return cls._of([_core.parse_config(text("the config", source))])
-        path = os.fspath(source)
-        try:
-            with open(path, encoding="utf-8") as file:
-                return cls._of([_core.parse_config(file.read())])
-        except UnicodeDecodeError:
-            raise ArgumentError(f"{one_line(os.fsdecode(path))}: it is not UTF-8") from None
-        except BallastError as error:
-            raise type(error)(f"{one_line(os.fsdecode(path))}: {error}") from None
+        return cls._of([_core.read_config(path_of(source))])
 
     @classmethod
     def from_environment(cls: type[_Config], **given: Any) -> _Config:

@@ -244,6 +244,8 @@ class Weights {
 void bind_quantize(nb::module_& module) {
   module.def("make_config", [](const std::vector<Fields>& sources) { return describe(config_of(sources)); });
   module.def("parse_config", [](std::string_view yaml) { return take(parse_config_fields(yaml)); });
+  module.def("read_config",
+             [](const FsPath& path) { return take(released([&] { return read_config_fields(path.get(), was_interrupted); })); });
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
   module.def("quantize", &quantize, nb::arg("model"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
@@ -253,7 +255,7 @@ void bind_quantize(nb::module_& module) {
   module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
-  module.def("is_parquet_model", [](const FsPath& path) { return is_parquet_model(path.get()); });
+  module.def("is_parquet_model", [](const FsPath& path) { return released([&] { return is_parquet_model(path.get()); }); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)
       .def("others", &Weights::others)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <random>
 #include <thread>
@@ -142,7 +143,8 @@ Error refusal(const Answer& answer, std::string_view hint) {
   if (const std::string own = own_words(answer); !own.empty()) message += fmt::format(", {}", own);
   const bool is_refused = answer.status == 401 || answer.status == 403;
   if (is_refused && !hint.empty()) message += fmt::format("; {}", hint);
-  return {.code = is_absent ? Errc::kNotFound : Errc::kIo, .message = std::move(message)};
+  return {
+      .code = is_absent ? Errc::kNotFound : Errc::kIo, .message = std::move(message), .system_error = is_refused ? EACCES : 0};
 }
 
 }  // namespace ballast::remote
