@@ -486,9 +486,8 @@ class TestConfig:
     def test_files_may_have_paths_of_bytes(self, tmp_path):
         (tmp_path / "c.yaml").write_text("bit_width: 3")
         assert ballast.QuantizeConfig.from_yaml(os.fsencode(tmp_path / "c.yaml")).bit_width == 3
-        with pytest.raises(FileNotFoundError) as caught:
+        with pytest.raises(FileNotFoundError, match="^none.yaml: cannot open: No such file or directory$"):
             ballast.QuantizeConfig.from_yaml("none.yaml")
-        assert caught.value.filename == "none.yaml"
 
     def test_replace_lets_another_profile_change_what_was_not_given(self):
         config = ballast.QuantizeConfig(group_size=32, modality="text")
