@@ -16,6 +16,7 @@
 #include "quantize/equalization.h"
 #include "quantize/mlx_dequantize.h"
 #include "quantize/side_files.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -140,13 +141,13 @@ Result<void> read_equalization(const std::string& directory, std::vector<MlxLaye
     const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);
     if (!base || layer == layers.end()) return orphan(**file, tensor, "layer that it belongs to");
     if (tensor.dtype != DType::kF32 || tensor.elements() != layer->columns() || tensor.shape.size() != 1) {
-      return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", escape(path), quote(tensor.name),
+      return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", shown(path), quote(tensor.name),
                   name(tensor.dtype), to_string(tensor.shape), layer->columns());
     }
     layer->restore.resize(layer->columns());
     if (auto read = (*file)->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))); !read) return read;
     if (auto checked = check_restore(layer->restore); !checked) {
-      return fail_at(escape(path), std::move(checked.error()).at(fmt::format("tensor {}", quote(tensor.name))));
+      return fail_at(shown(path), std::move(checked.error()).at(fmt::format("tensor {}", quote(tensor.name))));
     }
   }
   return {};

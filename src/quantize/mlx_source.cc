@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "convert/kernels.h"
+#include "model/state.h"
 #include "quantize/mlx_layers.h"
 #include "quantize/quantized_source.h"
 #include "quantize/side_files.h"
@@ -70,6 +71,8 @@ class MlxSource final : public QuantizedSource {
     std::ranges::copy(side_files(), std::back_inserter(paths));
     return paths;
   }
+
+  void expect_all() const override { ModelAccess::expect(model_, model_.tensors()); }
 
   std::string modality() const override {
     const Modality found = model_.modality();
@@ -146,7 +149,7 @@ class MlxSource final : public QuantizedSource {
     std::uint64_t found = 0;
     for (const QuantizedTensor& tensor : tensors_) found += checked_elements(tensor.shape).value_or(0);
     if (found == told) return {};
-    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}", escape(path),
+    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}", shown(path),
                 told, found);
   }
 

@@ -104,7 +104,7 @@ class ParquetSource final : public QuantizedSource {
     }
     if (auto checked = check_blocks(); !checked) return checked;
     if (metadata->tensor_count.value_or(tensors_.size()) != tensors_.size()) {
-      return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", escape(path), *metadata->tensor_count,
+      return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", shown(path), *metadata->tensor_count,
                   tensors_.size());
     }
     return {};
@@ -124,6 +124,13 @@ class ParquetSource final : public QuantizedSource {
     return paths;
   }
 
+  void expect_all() const override {
+    for (const Part& part : parts_) {
+      const Extent all{.begin = 0, .end = part.source->size()};
+      part.source->expect({&all, 1});
+    }
+  }
+
   std::string modality() const override { return modality_; }
   std::string config() const override { return config_; }
 
@@ -136,7 +143,7 @@ class ParquetSource final : public QuantizedSource {
       for (const Place& place : places_.find(tensor.name)->second) {
         const Part& part = parts_[place.part];
         auto text = part.reader->read_time_aware(place.block);
-        if (!text) return fail_at(escape(part.path), std::move(text.error()));
+        if (!text) return fail_at(shown(part.path), std::move(text.error()));
         if (!*text) continue;
         if (!table) table.emplace();
         auto added = table->add_json(tensor.name, tensor.rows, place.first_row, place.rows, **text);
@@ -146,12 +153,12 @@ class ParquetSource final : public QuantizedSource {
         }
         if (!added) {
           const std::string where = fmt::format("tensor {}: time_aware_quant_json", quote(tensor.name));
-          return fail_at(escape(part.path), std::move(added.error()).at(where));
+          return fail_at(shown(part.path), std::move(added.error()).at(where));
         }
       }
     }
     if (!table && boundaries_) {
-      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", escape(directory_),
+      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", shown(directory_),
                   kParquetMetadataFile);
     }
     return table;
@@ -165,7 +172,7 @@ class ParquetSource final : public QuantizedSource {
         done += bytes;
         return !progress || progress(done, file_size(), part.path);
       });
-      if (!sum) return fail_at(escape(part.path), sum.error());
+      if (!sum) return fail_at(shown(part.path), sum.error());
       sums.push_back({.path = part.path, .found = std::move(*sum), .expected = part.sha256});
     }
     return sums;
@@ -174,7 +181,7 @@ class ParquetSource final : public QuantizedSource {
   Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
     const QuantizedTensor* const tensor = find(name);
     if (tensor == nullptr || !tensor->is_quantized()) {
-      return fail(Errc::kNotFound, "{}: no quantized tensor {}", escape(directory_), quote(name));
+      return fail(Errc::kNotFound, "{}: no quantized tensor {}", shown(directory_), quote(name));
     }
     const RowFormat& format = tensor->format;
     const std::uint64_t count = out.packed.size() / format.packed_bytes();
@@ -196,7 +203,7 @@ class ParquetSource final : public QuantizedSource {
   Result<void> dequantize(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
                           std::span<std::byte> out) const override {
     const QuantizedTensor* const tensor = find(name);
-    if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(directory_), quote(name));
+    if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", shown(directory_), quote(name));
     const RowFormat& format = tensor->format;
     std::vector<std::byte> packed(count * format.packed_bytes());
     std::vector<float> scales(count * format.groups());
@@ -213,10 +220,10 @@ class ParquetSource final : public QuantizedSource {
   Result<void> read_kept(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const override {
     const QuantizedTensor* const tensor = find(name);
     if (tensor == nullptr || tensor->is_quantized()) {
-      return fail(Errc::kNotFound, "{}: no tensor {} that was kept", escape(directory_), quote(name));
+      return fail(Errc::kNotFound, "{}: no tensor {} that was kept", shown(directory_), quote(name));
     }
     if (offset > tensor->bytes || out.size() > tensor->bytes - offset) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", escape(directory_),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(directory_),
                   quote(name), tensor->bytes, out.size(), offset);
     }
     std::uint64_t begin = 0;
@@ -268,7 +275,7 @@ class ParquetSource final : public QuantizedSource {
       const std::uint64_t rows = places.back().first_row + places.back().rows;
       const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
       if (rows != tensor.rows || places.size() != count) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", escape(directory_),
+        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", shown(directory_),
                     quote(tensor.name), places.size(), count, rows, tensor.rows);
       }
     }
@@ -333,7 +340,7 @@ class ParquetSource final : public QuantizedSource {
   template <class Work>
   Result<void> for_each_part(const QuantizedTensor& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
     if (first > tensor.rows || count > tensor.rows - first) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", escape(directory_),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(directory_),
                   quote(tensor.name), tensor.rows, count, first);
     }
     for (const Place& place : places_.find(tensor.name)->second) {
@@ -350,7 +357,7 @@ class ParquetSource final : public QuantizedSource {
     auto values = part.reader->read(place.block);
     const auto here = [&](Error error) {
       const std::string& name = part.reader->blocks()[place.block].layer_name;
-      return fail_at(escape(part.path), std::move(error).at(fmt::format("tensor {}", quote(name))));
+      return fail_at(shown(part.path), std::move(error).at(fmt::format("tensor {}", quote(name))));
     };
     if (!values) return here(std::move(values.error()));
     if (values->data.size() != bytes) {

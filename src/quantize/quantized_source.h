@@ -60,6 +60,9 @@ class QuantizedSource {
 
   const QuantizedTensor* find(std::string_view name) const;
 
+  // Says that all tensors will be read next, in their order; see Source::expect().
+  virtual void expect_all() const = 0;
+
   // The timesteps at which groups begin, without the first group; nothing if layers have no parameters for these.
   virtual Result<std::optional<std::vector<double>>> time_boundaries() const = 0;
   // What the layers have for groups of timesteps, if anything.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "quantize/mlx_dequantize.h"
 #include "quantize/mlx_layers.h"
+#include "source/uri.h"
 
 namespace ballast {
 
@@ -89,7 +90,7 @@ const QuantizedWeight* QuantizedWeights::find(std::string_view name) const {
 
 Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, unsigned threads) const {
   constexpr std::uint64_t kPieceValues = std::uint64_t{1} << 18;
-  const std::string place = escape(state_->directory);
+  const std::string place = shown(state_->directory);
   const QuantizedWeight* const weight = find(name);
   if (weight == nullptr) {
     return fail(Errc::kNotFound, "{}: no quantized weight {} among {}", place, quote(name), weights().size());
@@ -133,7 +134,7 @@ Result<QuantizedWeights> load_quantized_weights(const std::string& directory, co
     return fail(Errc::kNotFound,
                 "{}: no quantization_config.json, and no config.json with a section quantization or "
                 "quantization_config",
-                escape(directory));
+                shown(directory));
   }
   const auto layers = find_mlx_layers(*model, **config);
   if (!layers) return std::unexpected(layers.error());

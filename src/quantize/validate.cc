@@ -53,6 +53,8 @@ class Validation {
     if (auto read = quantized_.read_time_aware(); !read) return std::unexpected(read.error());
     cut();
     std::vector<Buffers> buffers(thread_count(options_.threads));
+    ModelAccess::expect(original_, original_.tensors());
+    quantized_.expect_all();
     parallel_for(blocks_.size(), static_cast<unsigned>(buffers.size()),
                  [&](unsigned worker, std::size_t i) { return note(compare(i, buffers[worker]), i); });
     if (error_) return std::unexpected(std::move(*error_));
@@ -61,7 +63,7 @@ class Validation {
 
  private:
   std::unexpected<Error> fail_tensor(const TensorInfo& tensor, const std::string& message) const {
-    return fail(Errc::kCorrupt, "{}: tensor {}: {}", escape(quantized_.directory()), quote(tensor.name), message);
+    return fail(Errc::kCorrupt, "{}: tensor {}: {}", shown(quantized_.directory()), quote(tensor.name), message);
   }
 
   Result<void> pair_tensors() {
@@ -83,7 +85,7 @@ class Validation {
     }
     for (const QuantizedTensor& tensor : quantized_.tensors()) {
       if (!original_.has(tensor.name)) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", escape(quantized_.directory()), quote(tensor.name),
+        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", shown(quantized_.directory()), quote(tensor.name),
                     escape(original_.path()));
       }
     }

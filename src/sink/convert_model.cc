@@ -18,6 +18,7 @@
 #include "sink/selection.h"
 #include "sink/source_identity.h"
 #include "source/sha256.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -254,7 +255,7 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
     if (!*file || is_same) continue;
     return fail(Errc::kUnsupported,
                 "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
-                escape(model.directory()), kind.file);
+                shown(model.directory()), kind.file);
   }
   return {};
 }

@@ -16,6 +16,7 @@
 #include "quantize/quantized_source.h"
 #include "sink/companions.h"
 #include "sink/file_sink.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -64,7 +65,7 @@ class Dequantization {
       const std::uint64_t bytes = cut(i);
       if (bytes > options_.memory_limit) {
         return fail(Errc::kUnsupported, "{}: tensor {}: a block of it takes {} bytes, the memory limit is {}",
-                    escape(source_.directory()), quote(specs_[i].name), bytes, options_.memory_limit);
+                    shown(source_.directory()), quote(specs_[i].name), bytes, options_.memory_limit);
       }
       largest = std::max(largest, bytes);
     }
@@ -72,6 +73,7 @@ class Dequantization {
     // What is read, its numbers, and what they are written as.
     const std::uint64_t most = std::max<std::uint64_t>(options_.memory_limit / 2 / largest, 1);
     const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(thread_count(options_.sink.threads), most));
+    source_.expect_all();
     parallel_for(blocks_.size(), any_order ? threads : 1,
                  [&](unsigned, std::size_t i) { return note(move(blocks_[i]), blocks_[i]); });
     if (error_) return std::unexpected(std::move(*error_));

@@ -32,6 +32,8 @@ Result<std::string> sha256(const Source& source, const std::function<bool(std::u
   constexpr std::size_t kBlock = std::size_t{4} << 20;
   Sha256 hash;
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kBlock, source.size()));
+  const Extent all{.begin = 0, .end = source.size()};
+  source.expect({&all, 1});
   for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
     const std::span block(buffer.data(), std::min<std::uint64_t>(buffer.size(), source.size() - at));
     if (auto read = source.read_at(at, block); !read) return std::unexpected(read.error());

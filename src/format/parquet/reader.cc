@@ -99,9 +99,35 @@ Result<void> check_codecs(const ::parquet::FileMetaData& metadata, const Leaves&
   return {};
 }
 
+// The columns that tell of the blocks, fetched in one go where each read is a request to a server. What is wrong with the places
+// that the footer gives for them comes out when they are read.
+Result<void> hold_table(const ::parquet::FileMetaData& metadata, const Leaves& leaves, const Source& source, SourceFile& file) {
+  constexpr std::uint64_t kMostHeld = 16 << 20;
+  if (source.parallel_reads() == 0) return {};
+  std::vector<Extent> parts;
+  std::uint64_t bytes = 0;
+  for (int group = 0; group < metadata.num_row_groups(); ++group) {
+    const auto row_group = metadata.RowGroup(group);
+    for (std::size_t column = 0; column < leaves.size(); ++column) {
+      const bool is_of_values = column == kData || column == kScales || column == kZeroPoints || column == kTimeAwareQuantJson;
+      if (is_of_values) continue;
+      const auto chunk = row_group->ColumnChunk(leaves[column].index);
+      const std::int64_t first = chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : chunk->data_page_offset();
+      const std::int64_t size = chunk->total_compressed_size();
+      if (first < 0 || size < 0 || static_cast<std::uint64_t>(first) > source.size()) continue;
+      const auto begin = static_cast<std::uint64_t>(first);
+      parts.push_back({.begin = begin, .end = begin + std::min(static_cast<std::uint64_t>(size), source.size() - begin)});
+      bytes += parts.back().end - begin;
+      if (bytes > kMostHeld) return {};
+    }
+  }
+  std::ranges::sort(parts, {}, &Extent::begin);
+  return file.hold(parts);
+}
+
 class FileReader final : public Reader {
  public:
-  explicit FileReader(const Source& source) : file_(std::make_shared<SourceFile>(source)) {}
+  explicit FileReader(const Source& source) : source_(source), file_(std::make_shared<SourceFile>(source)) {}
 
   // Reads the footer and the blocks. Throws what Arrow throws.
   Result<void> open() {
@@ -116,6 +142,7 @@ class FileReader final : public Reader {
     starts_ = std::move(*starts);
     if (auto checked = check_codecs(*metadata_, leaves_); !checked) return checked;
 
+    if (auto held = hold_table(*metadata_, leaves_, source_, *file_); !held) return held;
     blocks_.resize(starts_.back());
     Budget budget(kMostTableBytes - blocks_.size() * sizeof(Block));
     for (std::size_t group = 0; group + 1 < starts_.size(); ++group) {
@@ -123,6 +150,7 @@ class FileReader final : public Reader {
                         [&] { return read_blocks(*reader->RowGroup(static_cast<int>(group)), leaves_, budget, rows_of(group)); });
       if (!read) return fail_at(fmt::format("row group {}", group), std::move(read.error()));
     }
+    file_->let_go();
     return {};
   }
 
@@ -217,6 +245,7 @@ class FileReader final : public Reader {
     std::shared_ptr<const Rows> rows;
   };
 
+  const Source& source_;
   std::shared_ptr<SourceFile> file_;
   std::shared_ptr<::parquet::FileMetaData> metadata_;
   Leaves leaves_{};

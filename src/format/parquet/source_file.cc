@@ -21,12 +21,33 @@ arrow::Result<std::int64_t> available(const Source& source, std::int64_t positio
 
 }  // namespace
 
+Result<void> SourceFile::hold(std::span<const Extent> parts) {
+  std::vector<Range> ranges;
+  held_.clear();
+  held_.reserve(parts.size());
+  for (const Extent& part : parts) {
+    held_.push_back({.extent = part, .bytes = std::vector<std::byte>(part.end - part.begin)});
+    ranges.push_back({.offset = part.begin, .out = held_.back().bytes});
+  }
+  return source_.read_ranges(ranges);
+}
+
+bool SourceFile::copy_held(std::uint64_t position, std::span<std::byte> out) const {
+  const auto behind = std::ranges::upper_bound(held_, position, {}, [](const Held& held) { return held.extent.begin; });
+  if (behind == held_.begin()) return false;
+  const Held& held = *std::prev(behind);
+  if (position > held.extent.end || out.size() > held.extent.end - position) return false;
+  std::ranges::copy(std::span(held.bytes).subspan(position - held.extent.begin, out.size()), out.begin());
+  return true;
+}
+
 arrow::Result<std::int64_t> SourceFile::GetSize() { return static_cast<std::int64_t>(source_.size()); }
 
 arrow::Result<std::int64_t> SourceFile::ReadAt(std::int64_t position, std::int64_t size, void* out) {
   ARROW_ASSIGN_OR_RAISE(const std::int64_t length, available(source_, position, size));
   if (length == 0) return 0;
   const std::span bytes(static_cast<std::byte*>(out), static_cast<std::size_t>(length));
+  if (copy_held(static_cast<std::uint64_t>(position), bytes)) return length;
   auto read = source_.read_at(static_cast<std::uint64_t>(position), bytes);
   if (!read) return to_status(std::move(read.error()));
   return length;

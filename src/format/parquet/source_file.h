@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include <arrow/io/interfaces.h>
 
 #include "source/source.h"
@@ -10,6 +14,11 @@ namespace ballast::parquet {
 class SourceFile final : public arrow::io::RandomAccessFile {
  public:
   explicit SourceFile(const Source& source) : source_(source) {}  // borrowed
+
+  // Reads parts, in order, at the same time, so that Arrow, which asks for one small thing after another, finds them here until
+  // let_go(). Not while others read.
+  Result<void> hold(std::span<const Extent> parts);
+  void let_go() { held_.clear(); }
 
   // NOLINTBEGIN(readability-identifier-naming): Arrow's names
   arrow::Result<std::int64_t> GetSize() override;
@@ -25,7 +34,15 @@ class SourceFile final : public arrow::io::RandomAccessFile {
   // NOLINTEND(readability-identifier-naming)
 
  private:
+  struct Held {
+    Extent extent;
+    std::vector<std::byte> bytes;
+  };
+
+  bool copy_held(std::uint64_t position, std::span<std::byte> out) const;
+
   const Source& source_;
+  std::vector<Held> held_;
 };
 
 }  // namespace ballast::parquet
