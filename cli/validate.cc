@@ -57,7 +57,7 @@ Exit run_validate(const Options& options) {
     json["warnings"] = found->warnings;
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
-    print("{}: {}  ({} quantized, {} kept)\n", tinted(Tone::kBold, escape(options.quantized)),
+    print("{}: {}  ({} quantized, {} kept)\n", tinted(Tone::kBold, escape(without_secrets(options.quantized))),
           found->passed ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, "not good enough"),
           counted(found->layers.size(), "tensor"), grouped(found->kept));
     print_totals(*found);

@@ -136,7 +136,8 @@ Result<json> signature(const std::string& url, std::time_t time, std::istringstr
   ballast::remote::Credentials credentials;
   std::string region;
   rest >> credentials.key_id >> credentials.secret >> region >> credentials.token;
-  return json{{"headers", ballast::remote::sign_v4("GET", url, region, "s3", credentials, time)}};
+  return json{
+      {"headers", ballast::remote::sign_v4({.method = "GET", .url = url, .headers = {}}, region, "s3", credentials, time)}};
 }
 
 Result<json> answer(std::istringstream request) {

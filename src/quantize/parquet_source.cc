@@ -395,7 +395,9 @@ bool is_parquet_model(const std::string& path) {
 }
 
 Result<std::unique_ptr<QuantizedSource>> open_parquet_quantized(const std::string& path) {
-  auto source = std::make_unique<ParquetSource>(path);
+  const auto pinned = pin_path(path);
+  if (!pinned) return fail_at(shown(path), pinned.error());
+  auto source = std::make_unique<ParquetSource>(*pinned);
   if (auto opened = source->open(); !opened) return std::unexpected(opened.error());
   return source;
 }

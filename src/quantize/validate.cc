@@ -164,7 +164,9 @@ class Validation {
   }
 
   QuantizeReport report() const {
-    QuantizeReport report{.files = quantized_.files(),
+    std::vector<std::string> files = quantized_.files();
+    std::ranges::transform(files, files.begin(), without_secrets);
+    QuantizeReport report{.files = std::move(files),
                           .source_bytes = original_.file_size(),
                           .bytes = quantized_.file_size(),
                           .modality = modality()};

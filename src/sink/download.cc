@@ -11,23 +11,21 @@
 #include <set>
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include <ballast/glob.h>
-
-#include "base/bytes.h"
+#include "base/checked.h"
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
-#include "format/safetensors/index.h"
-#include "quantize/parquet_metadata.h"
+#include "sink/download_list.h"
 #include "sink/journal.h"
 #include "sink/output_file.h"
 #include "source/place.h"
+#include "source/remote/expected_sum.h"
 #include "source/remote/hub.h"
 #include "source/remote/remote_file.h"
+#include "source/remote/s3.h"
 #include "source/sha256.h"
 #include "source/uri.h"
 
@@ -40,76 +38,13 @@ using remote::RemoteFile;
 constexpr unsigned kConnections = 8;
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
 
-// What a server says a file's sum is.
-struct ExpectedSum {
-  std::string kind;  // sha256, git, or empty
-  std::string hex;
-};
-
-bool is_hex(std::string_view text, std::size_t digits) {
-  return text.size() == digits &&
-         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
-std::string hex_of_base64(std::string_view text) {
-  std::vector<unsigned char> bytes(text.size());
-  if (text.size() != 44 || EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()), 44) < 32) return {};
-  std::string hex;
-  for (std::size_t i = 0; i < 32; ++i) hex += fmt::format("{:02x}", bytes[i]);
-  return hex;
-}
-
-ExpectedSum expected_sum(const ListedFile& listed, const remote::Answer& answer) {
-  if (is_hex(listed.sha256, 64)) return {.kind = "sha256", .hex = listed.sha256};
-  for (const char* const header : {"x-linked-etag", "etag"}) {
-    std::string_view etag = answer.find(header).value_or("");
-    if (etag.starts_with('"') && etag.ends_with('"') && etag.size() > 1) etag = etag.substr(1, etag.size() - 2);
-    if (is_hex(etag, 64)) return {.kind = "sha256", .hex = std::string(etag)};
-  }
-  for (const auto& [header, before] :
-       {std::pair{"repr-digest", "sha-256=:"}, std::pair{"digest", "sha-256="}, std::pair{"x-amz-checksum-sha256", ""}}) {
-    const std::string_view text = answer.find(header).value_or("");
-    const std::size_t at = text.find(before);
-    if (at == std::string_view::npos) continue;
-    const std::string_view sum = text.substr(at + std::string_view(before).size(), 44);
-    if (std::string hex = hex_of_base64(sum); !hex.empty()) return {.kind = "sha256", .hex = std::move(hex)};
-  }
-  if (is_hex(listed.etag, 40)) return {.kind = "git", .hex = listed.etag};
-  return {};
-}
-
-// As git names a file's content.
-Result<std::string> git_sum(const Source& source) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  const std::string head = fmt::format("blob {}", source.size());
-  EVP_DigestInit_ex(context.get(), EVP_sha1(), nullptr);
-  EVP_DigestUpdate(context.get(), head.c_str(), head.size() + 1);
-  std::vector<std::byte> block(kPartBytes);
-  for (std::uint64_t at = 0; at < source.size(); at += block.size()) {
-    const std::span part(block.data(), std::min<std::uint64_t>(block.size(), source.size() - at));
-    if (auto read = source.read_at(at, part); !read) return std::unexpected(read.error());
-    EVP_DigestUpdate(context.get(), part.data(), part.size());
-  }
-  std::array<unsigned char, 20> digest{};
-  EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
-  std::string hex;
-  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
-
-Result<std::string> sum_of(const std::string& path, const std::string& kind) {
-  const auto source = open_file(path, Access::kPread);
-  if (!source) return std::unexpected(source.error());
-  return kind == "git" ? git_sum(**source) : sha256(**source);
-}
-
-// Where a server's file goes, and what is known of it.
+// Where a file goes, where it comes from, and what is known of it.
 struct Item {
-  ListedFile listed;
-  std::string uri;
+  WantedFile wanted;
   std::string path;
   std::unique_ptr<RemoteFile> remote;
-  ExpectedSum sum;
+  std::unique_ptr<Source> cached;  // what the hub's cache has of it, in place of `remote`
+  remote::ExpectedSum sum;
   DownloadedFile result;
 
   // While it is being written:
@@ -119,10 +54,18 @@ struct Item {
   std::chrono::steady_clock::time_point flushed;
   std::size_t parts_left = 0;
 
-  std::uint64_t size() const { return remote->version().size; }
-  std::string kept_path() const { return path + ".ballast-incomplete"; }
-  std::string journal_path() const { return kept_path() + ".journal"; }
-  std::unexpected<Error> error_here(const Error& error) const { return fail_at(shown(uri), error); }
+  std::uint64_t size() const { return cached ? cached->size() : remote->version().size; }
+  std::string last_modified() const { return cached ? "" : remote->version().last_modified; }
+  std::string kept_path() const { return path + kIncompleteSuffix; }
+  std::string journal_path() const { return path + kIncompleteJournalSuffix; }
+  std::unexpected<Error> error_here(const Error& error) const { return fail_at(shown(wanted.uri), error); }
+
+  // What tells this file from others, for those who go on with it; empty if nothing does.
+  std::string mark() const {
+    if (cached) return wanted.uri;  // with a commit in it
+    const remote::Version& version = remote->version();
+    return !version.etag.empty() ? version.etag : !version.last_modified.empty() ? version.last_modified : sum.hex;
+  }
 };
 
 // Sets the time that the server gave, by which the file is known again.
@@ -150,17 +93,13 @@ class Downloads {
       return opened;
     if (auto checked = check_room(folder); !checked) return checked;
     plan();
-    if (auto fetched = try_parallel(parts_.size(), kConnections, [&](unsigned, std::size_t i) { return fetch(parts_[i]); });
-        !fetched)
-      return fetched;
-    return options_.sync ? sync_folders() : Result<void>();
+    auto fetched = try_parallel(parts_.size(), kConnections, [&](unsigned, std::size_t i) { return fetch(parts_[i]); });
+    if (!fetched) keep_journals();
+    if (!fetched || !options_.sync) return fetched;
+    return sync_folders();
   }
 
-  std::vector<DownloadedFile> results() const {
-    std::vector<DownloadedFile> all;
-    for (const auto& item : items_) all.push_back(item->result);
-    return all;
-  }
+  std::span<const std::unique_ptr<Item>> items() const { return items_; }
   std::uint64_t fetched_bytes() const { return fetched_; }
 
  private:
@@ -170,29 +109,68 @@ class Downloads {
     std::uint64_t end;
   };
 
-  // Asks the server, and looks whether the file is there already.
-  Result<void> open(Item& item) const {
-    auto address = address_of(item.uri);
-    if (!address) return item.error_here(address.error());
-    auto file = RemoteFile::open(std::move(*address), remote::kFrontBytes, options_.interrupted);
-    if (!file) return item.error_here(file.error());
-    item.remote = std::move(*file);
-    item.sum = expected_sum(item.listed, item.remote->first_answer());
-    item.result = {.path = item.path, .size = item.size()};
-    if (!item.listed.etag.empty() && item.listed.size != item.size()) {
-      return item.error_here(
-          {.code = Errc::kIo,
-           .message = fmt::format("the server sends {} bytes, its list says {}", item.size(), item.listed.size)});
+  // Finds out what there is to know of a file, and whether it is there already.
+  Result<void> open(Item& item) {
+    if (auto found = find_cached(item); !found) return item.error_here(found.error());
+    if (!item.cached) {
+      if (auto asked = ask(item); !asked) return item.error_here(asked.error());
     }
+    item.result = {.path = item.path, .size = item.size()};
     std::error_code missing;
     if (fs::file_size(item.path, missing) != item.size() || missing) return {};
     if (item.sum.kind.empty()) {
-      item.result.was_there = has_time(item.path, item.remote->version().last_modified);
+      item.result.was_there = has_time(item.path, item.last_modified());
       return {};
     }
-    const auto sum = sum_of(item.path, item.sum.kind);
+    const auto sum = remote::sum_of(item.path, item.sum.kind);
     item.result.was_there = sum && *sum == item.sum.hex;
     if (item.result.was_there) item.result.checked = item.sum.kind;
+    return {};
+  }
+
+  // Asks the server. Small files come whole with the first answer, and are kept as long as they are few.
+  Result<void> ask(Item& item) {
+    constexpr std::uint64_t kMostKept = std::uint64_t{32} << 20;
+    auto address = address_of(item.wanted.uri);
+    if (!address) return std::unexpected(address.error());
+    const bool is_large = item.wanted.listed.size > remote::kFrontBytes || kept_ > kMostKept;
+    const std::uint64_t front = is_large ? 1 : remote::kFrontBytes;
+    auto file = RemoteFile::open(std::move(*address), front, options_.interrupted, front);
+    if (!file) return std::unexpected(file.error());
+    item.remote = std::move(*file);
+    kept_ += item.remote->front().size();
+    item.sum = remote::expected_sum(item.wanted.listed, item.remote->first_answer());
+    if (item.sum.kind.empty() && uri_scheme(item.wanted.uri) == "s3") {
+      const auto told = remote::ask_s3_for_sums(item.wanted.uri, options_.interrupted);
+      if (!told) return std::unexpected(told.error());
+      if (told->is_success()) item.sum = remote::expected_sum(item.wanted.listed, *told);
+    }
+    if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
+      return fail(Errc::kIo, "the server sends {} bytes, its list says {}", item.size(), item.wanted.listed.size);
+    }
+    return {};
+  }
+
+  // Looks whether the hub's cache has it, whole as far as one can tell; there is nothing else where the network is not to be
+  // used.
+  static Result<void> find_cached(Item& item) {
+    if (uri_scheme(item.wanted.uri) != "hf") return {};
+    const auto place = remote::parse_hub_place(item.wanted.uri);
+    if (!place) return std::unexpected(place.error());
+    const auto path = remote::HubCache(place->repo).find(place->revision, place->file);
+    const bool is_offline = remote::is_hub_offline();
+    if (!path && is_offline) {
+      return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
+    }
+    std::error_code error;
+    if (!path || fs::equivalent(*path, item.path, error)) return {};
+    item.sum = remote::expected_sum(item.wanted.listed, {});
+    const bool is_alone = is_offline || remote::is_hub_silent();
+    const bool is_right = item.sum.kind.empty() ? is_alone : remote::sum_of(*path, item.sum.kind).value_or("") == item.sum.hex;
+    if (!is_right) return {};
+    auto source = open_file(*path, Access::kPread);
+    if (!source) return fail_at(escape(*path), source.error());
+    item.cached = std::move(*source);
     return {};
   }
 
@@ -203,7 +181,11 @@ class Downloads {
       struct stat draft{};
       const bool has_draft = ::stat(item->kept_path().c_str(), &draft) == 0;
       const std::uint64_t there = has_draft ? static_cast<std::uint64_t>(draft.st_blocks) * 512 : 0;
-      if (!item->result.was_there) needed += item->size() - std::min(item->size(), there);
+      if (item->result.was_there) continue;
+      const auto sum = checked_add(needed, item->size() - std::min(item->size(), there));
+      if (!sum)
+        return fail(Errc::kUnsupported, "{}: {} bytes more than 64 bits can count", shown(item->wanted.uri), item->size());
+      needed = *sum;
     }
     struct statvfs disk{};
     if (::statvfs(folder.c_str(), &disk) != 0)
@@ -218,7 +200,8 @@ class Downloads {
     for (const auto& item : items_) {
       if (item->result.was_there) continue;
       total_ += item->size();
-      const std::uint64_t step = item->remote->gives_parts() ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
+      const bool has_parts = item->cached || item->remote->gives_parts();
+      const std::uint64_t step = has_parts ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
       std::uint64_t begin = 0;
       do {
         parts_.push_back({.item = item.get(), .begin = begin, .end = std::min(begin + step, item->size())});
@@ -236,72 +219,89 @@ class Downloads {
     if (const fs::path parent = fs::path(item.path).parent_path(); !parent.empty()) fs::create_directories(parent, error);
     auto file = OutputFile::create_kept(item.path, item.kept_path());
     if (!file) return std::unexpected(file.error());
-    const remote::Version& version = item.remote->version();
-    const std::string mark = version.etag.empty() ? version.last_modified : version.etag;
-    const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", version.size, mark, item.sum.hex);
+    const std::string mark = item.mark();
+    const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", item.size(), mark, item.sum.hex);
     const auto left = file->size();
     if (!left) return std::unexpected(left.error());
-    const bool is_known = !mark.empty() || !item.sum.hex.empty();  // else nobody can tell whether it is still the same
-    if (!is_known || *left != version.size) ::unlink(item.journal_path().c_str());
+    if (mark.empty() || *left != item.size()) ::unlink(item.journal_path().c_str());
     const auto key = sha256(*open_memory(std::as_bytes(std::span(text))));
     if (!key) return std::unexpected(key.error());
     item.file.emplace(std::move(*file));
     auto journal = Journal::open(item.journal_path(), *key, [&item] { return item.file->sync(); });
     if (!journal) return std::unexpected(journal.error());
     item.journal.emplace(std::move(*journal));
-    return item.file->reserve(version.size);
+    return item.file->reserve(item.size());
   }
 
   Result<void> fetch(const Part& part) {
     Item& item = *part.item;
     if (auto begun = begin(item); !begun) return begun;
-    if (item.journal->has(0, part.begin, part.end)) {
-      if (!advance(part.end - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
-    } else {
-      if (auto fetched = fetch_bytes(part); !fetched) return fetched;
-      if (auto added = item.journal->add(0, part.begin, part.end); !added) return added;
-    }
+    const std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
+    if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
+    if (auto fetched = fetch_bytes({.item = &item, .begin = from, .end = part.end}); !fetched) return fetched;
     const std::scoped_lock lock(item.mutex);
-    if (--item.parts_left == 0) return finish(item);
-    constexpr std::chrono::milliseconds kBetweenFlushes{500};
-    if (const auto now = std::chrono::steady_clock::now(); now - item.flushed > kBetweenFlushes) {
-      item.flushed = now;
-      return item.journal->flush();
-    }
-    return {};
+    return --item.parts_left == 0 ? finish(item) : Result<void>();
   }
 
   Result<void> fetch_bytes(const Part& part) {
     Item& item = *part.item;
-    const auto front = item.remote->front();
-    if (part.end <= front.size()) {
-      if (auto written = item.file->write_at(part.begin, front.subspan(part.begin, part.end - part.begin)); !written)
-        return written;
-      return advance(part.end - part.begin, item) ? Result<void>() : fail(Errc::kCancelled, "cancelled");
+    if (item.cached) {
+      auto copied = item.file->copy_from(*item.cached, part.begin, part.begin, part.end - part.begin);
+      return copied ? note(item, part.begin, part.end) : item.error_here(copied.error());
     }
+    if (const auto front = item.remote->front(); part.end <= front.size()) {
+      auto written = item.file->write_at(part.begin, front.subspan(part.begin, part.end - part.begin));
+      return written ? note(item, part.begin, part.end) : written;
+    }
+    constexpr std::uint64_t kNoted = std::uint64_t{512} << 10;  // of each connection, more is lost when it all ends
     std::uint64_t at = part.begin;
+    std::uint64_t noted = part.begin;
     Result<void> written;
     auto fetched = item.remote->fetch(part.begin, part.end, [&](std::span<const std::byte> piece) {
       written = item.file->write_at(at, piece);
       at += piece.size();
       fetched_ += piece.size();
-      return written && advance(piece.size(), item);
+      if (written && (at - noted >= kNoted || at == part.end)) {
+        written = note(item, noted, at);
+        noted = at;
+      }
+      return written.has_value();
     });
     if (!written) return written;
     if (!fetched) return item.error_here(fetched.error());
     return {};
   }
 
+  // Bytes of a file have come.
+  Result<void> note(Item& item, std::uint64_t begin, std::uint64_t end) {
+    if (auto added = item.journal->add(0, begin, end); !added) return added;
+    if (!advance(end - begin, item)) return fail(Errc::kCancelled, "cancelled");
+    constexpr std::chrono::milliseconds kBetweenFlushes{500};
+    const std::unique_lock lock(item.mutex, std::try_to_lock);
+    const auto now = std::chrono::steady_clock::now();
+    if (!lock || now - item.flushed < kBetweenFlushes) return {};
+    item.flushed = now;
+    return item.journal->flush();
+  }
+
+  // What has come, for the next run. What fails now has failed before.
+  void keep_journals() {
+    for (const auto& item : items_) {
+      if (item->journal) static_cast<void>(item->journal->flush());
+    }
+  }
+
   // Checks the sum and gives the file its name.
   Result<void> finish(Item& item) const {
     if (!item.sum.kind.empty()) {
-      const auto sum = sum_of(item.file->kept_path(), item.sum.kind);
+      const auto sum = remote::sum_of(item.file->kept_path(), item.sum.kind);
       if (!sum) return fail_at(escape(item.kept_path()), sum.error());
       if (*sum != item.sum.hex) {
-        fs::remove(item.journal_path());  // begins anew next time
-        return item.error_here(
-            {.code = Errc::kCorrupt,
-             .message = fmt::format("what was sent has the {} sum {}, the server says {}", item.sum.kind, *sum, item.sum.hex)});
+        item.journal.reset();
+        ::unlink(item.journal_path().c_str());  // begins anew next time
+        return item.error_here(Error{
+            .code = Errc::kCorrupt,
+            .message = fmt::format("what was sent has the {} sum {}, the server says {}", item.sum.kind, *sum, item.sum.hex)});
       }
       item.result.checked = item.sum.kind;
     }
@@ -311,7 +311,7 @@ class Downloads {
     item.journal.reset();
     ::unlink(item.journal_path().c_str());  // first: it must not be taken for one of the next file
     if (auto published = item.file->publish(); !published) return published;
-    set_time(item.path, item.remote->version().last_modified);
+    set_time(item.path, item.last_modified());
     item.file.reset();
     return {};
   }
@@ -328,7 +328,7 @@ class Downloads {
   bool advance(std::uint64_t bytes, const Item& item) {
     const std::scoped_lock lock(mutex_);
     done_ += bytes;
-    return !options_.progress || options_.progress(done_, total_, item.listed.name);
+    return !options_.progress || options_.progress(done_, total_, item.wanted.listed.name);
   }
 
   std::vector<std::unique_ptr<Item>> items_;
@@ -337,120 +337,79 @@ class Downloads {
   std::mutex mutex_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
+  std::atomic<std::uint64_t> kept_ = 0;  // of first answers
   std::atomic<std::uint64_t> fetched_ = 0;
 };
 
-bool is_wanted(const std::string& name, const DownloadOptions& options) {
-  const auto matches = [&](const std::string& glob) { return glob_match(glob, name); };
-  return (options.include.empty() || std::ranges::any_of(options.include, matches)) &&
-         std::ranges::none_of(options.exclude, matches);
-}
-
-// Names come from servers, and must not lead out of the folder.
-bool is_safe(std::string_view name) {
-  const fs::path path(name);
-  return !name.empty() && path.is_relative() && std::ranges::find(path, fs::path("..")) == path.end() &&
-         name.find('\0') == std::string_view::npos;
-}
-
-// HTTP has no lists, but a model's own files tell of others: the index of its shards, what was said of parts in Parquet.
-Result<void> add_told(const std::string& uri, const DownloadOptions& options, std::vector<ListedFile>& files) {
-  const auto add = [&](const std::string& name) {
-    if (std::ranges::find(files, name, &ListedFile::name) == files.end()) files.push_back({.name = name});
-  };
-  std::vector<std::string> names;
-  for (const ListedFile& file : files) names.push_back(file.name);
-  for (const std::string& name : names) {
-    const bool is_index = name.ends_with(".safetensors.index.json");
-    if (!is_index && name != kParquetMetadataFile) continue;
-    const auto text = read_text(join_path(uri, name), {.interrupted = options.interrupted});
-    if (!text) return std::unexpected(Error(text.error()).at(escape(name)));
-    if (const auto index = is_index ? safetensors::parse_index(*text) : std::unexpected(Error{})) {
-      for (const auto& entry : index->entries) add(entry.shard);
-    }
-    if (const auto metadata = is_index ? std::unexpected(Error{}) : parse_parquet_metadata(*text)) {
-      for (const ParquetMetadata::Part& part : metadata->parts) add(part.file);
-    }
-  }
-  return {};
-}
-
-// A file of the hub is looked up in the list, too, which has its sum.
-Result<std::vector<ListedFile>> list_wanted(const std::string& uri, const DownloadOptions& options) {
-  if (is_folder(uri)) {
-    auto files = list_tree(uri, {.interrupted = options.interrupted});
-    if (!files) return files;
-    if (uri_scheme(uri).starts_with("http")) {
-      if (auto added = add_told(uri, options, *files); !added) return std::unexpected(added.error());
-    }
-    std::erase_if(*files, [&](const ListedFile& file) { return !is_wanted(file.name, options); });
-    if (files->empty()) return fail(Errc::kNotFound, "has no files{}", options.include.empty() ? "" : " that match");
-    return files;
-  }
-  ListedFile file{.name = file_name(uri)};
-  if (uri_scheme(uri) == "hf") {
-    const auto beside = list_folder(parent_path(uri), {.interrupted = options.interrupted});
-    if (!beside) return beside;
-    const auto found = std::ranges::find(*beside, file.name, &ListedFile::name);
-    if (found == beside->end()) return fail(Errc::kNotFound, "the model has no such file");
-    file = *found;
-  }
-  return std::vector{std::move(file)};
-}
-
-std::unique_ptr<Item> make_item(ListedFile file, std::string uri, std::string path) {
+std::unique_ptr<Item> make_item(WantedFile wanted, std::string path) {
   auto item = std::make_unique<Item>();
-  item->listed = std::move(file);
-  item->uri = std::move(uri);
+  item->wanted = std::move(wanted);
   item->path = std::move(path);
   return item;
 }
 
 // To the cache, where files lie under their sums, with links to them from the folders of commits.
-Result<DownloadReport> download_to_cache(const std::string& uri, const std::string& pinned, const DownloadOptions& options) {
-  const auto asked = remote::parse_hub_place(uri);
-  const auto place = remote::parse_hub_place(pinned);
-  if (!asked || !place) return fail_at(shown(uri), asked ? place.error() : asked.error());
-  const remote::HubCache cache(place->repo);
-  auto files = list_wanted(pinned, options);
-  if (!files) return fail_at(shown(uri), files.error());
+class CacheDownload {
+ public:
+  CacheDownload(std::string revision, remote::HubPlace place)
+      : revision_(std::move(revision)), place_(std::move(place)), cache_(place_.repo) {}
 
-  const std::string blobs = cache.blob("");
-  std::error_code error;
-  fs::create_directories(blobs, error);
-  if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(blobs));
-  const bool is_one = !is_folder(pinned);
-  std::vector<std::unique_ptr<Item>> items;
-  std::vector<std::string> names;  // in the model
-  for (ListedFile& file : *files) {
-    if (!is_hex(file.etag, 40) && !is_hex(file.etag, 64)) {
-      return fail(Errc::kCorrupt, "{}: the hub tells no sum of {}", shown(uri), quote(file.name));
+  Result<DownloadReport> run(std::vector<WantedFile> files, const DownloadOptions& options) {
+    if (remote::is_hub_offline() || remote::is_hub_silent()) return describe_cached(files);
+    const std::string blobs = cache_.blob("");
+    std::error_code error;
+    fs::create_directories(blobs, error);
+    if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(blobs));
+    std::vector<std::unique_ptr<Item>> items;
+    for (WantedFile& file : files) {
+      if (!remote::is_hex(file.listed.etag, 40) && !remote::is_hex(file.listed.etag, 64)) {
+        return fail(Errc::kCorrupt, "{}: the hub tells no sum of it", shown(file.uri));
+      }
+      links_.push_back({.name = remote::parse_hub_place(file.uri)->file, .etag = file.listed.etag});
+      std::string path = cache_.blob(file.listed.etag);
+      const auto has_path = [&](const auto& item) { return item->path == path; };  // two names of one content are one blob
+      if (std::ranges::none_of(items, has_path)) items.push_back(make_item(std::move(file), std::move(path)));
     }
-    const std::string file_uri = is_one ? pinned : join_path(pinned, file.name);
-    names.push_back(remote::parse_hub_place(file_uri)->file);
-    std::string path = cache.blob(file.etag);
-    // Two names of one content are one blob.
-    const bool is_double = std::ranges::any_of(items, [&](const auto& item) { return item->path == path; });
-    if (is_double) {
-      if (auto linked = cache.link(place->revision, names.back(), file.etag); !linked) return std::unexpected(linked.error());
-      names.pop_back();
-    } else {
-      items.push_back(make_item(std::move(file), file_uri, std::move(path)));
+    Downloads downloads(std::move(items), options);
+    if (auto done = downloads.run(blobs); !done) return std::unexpected(done.error());
+    return link(downloads);
+  }
+
+ private:
+  struct Link {
+    std::string name;  // in the model
+    std::string etag;
+  };
+
+  DownloadReport describe_cached(std::span<const WantedFile> files) const {
+    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}};
+    for (const WantedFile& file : files) {
+      report.files.push_back({.path = report.folder + "/" + remote::parse_hub_place(file.uri)->file,
+                              .size = file.listed.size,
+                              .was_there = true,
+                              .checked = {}});
     }
+    return report;
   }
-  std::vector<std::string> etags;
-  for (const auto& item : items) etags.push_back(item->listed.etag);
-  Downloads downloads(std::move(items), options);
-  if (auto done = downloads.run(blobs); !done) return std::unexpected(done.error());
-  DownloadReport report{
-      .folder = cache.snapshot(place->revision), .files = downloads.results(), .fetched_bytes = downloads.fetched_bytes()};
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (auto linked = cache.link(place->revision, names[i], etags[i]); !linked) return std::unexpected(linked.error());
-    report.files[i].path = report.folder + "/" + names[i];
+
+  Result<DownloadReport> link(const Downloads& downloads) const {
+    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}, .fetched_bytes = downloads.fetched_bytes()};
+    for (const Link& link : links_) {
+      if (auto linked = cache_.link(place_.revision, link.name, link.etag); !linked) return std::unexpected(linked.error());
+      const auto item =
+          std::ranges::find_if(downloads.items(), [&](const auto& i) { return i->wanted.listed.etag == link.etag; });
+      report.files.push_back((*item)->result);
+      report.files.back().path = report.folder + "/" + link.name;
+    }
+    if (auto set = cache_.set_revision(revision_, place_.revision); !set) return std::unexpected(set.error());
+    return report;
   }
-  if (auto set = cache.set_revision(asked->revision, place->revision); !set) return std::unexpected(set.error());
-  return report;
-}
+
+  std::string revision_;    // as it was asked for
+  remote::HubPlace place_;  // with a commit
+  remote::HubCache cache_;
+  std::vector<Link> links_;
+};
 
 }  // namespace
 
@@ -461,24 +420,27 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
   }
   const auto pinned = pin_path(uri, {.interrupted = options.interrupted});
   if (!pinned) return fail_at(shown(uri), pinned.error());
-  if (folder.empty()) return download_to_cache(uri, *pinned, options);
   auto files = list_wanted(*pinned, options);
   if (!files) return fail_at(shown(uri), files.error());
+  if (folder.empty()) {
+    const std::string revision = remote::parse_hub_place(uri)->revision;
+    return CacheDownload(revision, *remote::parse_hub_place(*pinned)).run(std::move(*files), options);
+  }
 
   if (auto checked = check_output_path(folder); !checked) return std::unexpected(checked.error());
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(folder));
   std::vector<std::unique_ptr<Item>> items;
-  for (ListedFile& file : *files) {
-    if (!is_safe(file.name)) return fail(Errc::kCorrupt, "{}: the server names a file {}", shown(uri), quote(file.name));
-    std::string file_uri = is_folder(*pinned) ? join_path(*pinned, file.name) : *pinned;
-    std::string path = (fs::path(folder) / file.name).string();
-    items.push_back(make_item(std::move(file), std::move(file_uri), std::move(path)));
+  for (WantedFile& file : *files) {
+    std::string path = (fs::path(folder) / file.listed.name).string();
+    items.push_back(make_item(std::move(file), std::move(path)));
   }
   Downloads downloads(std::move(items), options);
   if (auto done = downloads.run(folder); !done) return std::unexpected(done.error());
-  return DownloadReport{.folder = folder, .files = downloads.results(), .fetched_bytes = downloads.fetched_bytes()};
+  DownloadReport report{.folder = folder, .files = {}, .fetched_bytes = downloads.fetched_bytes()};
+  for (const auto& item : downloads.items()) report.files.push_back(item->result);
+  return report;
 }
 
 }  // namespace ballast

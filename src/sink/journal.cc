@@ -90,12 +90,14 @@ void Journal::read(std::string_view records) {
   }
 }
 
-bool Journal::has(std::size_t file, std::uint64_t begin, std::uint64_t end) const {
+std::uint64_t Journal::done_until(std::size_t file, std::uint64_t begin) const {
   const auto ranges = done_.find(file);
-  if (ranges == done_.end()) return false;
+  if (ranges == done_.end()) return begin;
   const auto next = ranges->second.upper_bound(begin);
-  return next != ranges->second.begin() && std::prev(next)->second >= end;
+  return next == ranges->second.begin() ? begin : std::max(begin, std::prev(next)->second);
 }
+
+bool Journal::has(std::size_t file, std::uint64_t begin, std::uint64_t end) const { return done_until(file, begin) >= end; }
 
 Result<void> Journal::add(std::size_t file, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kFlushBytes = std::uint64_t{256} << 20;

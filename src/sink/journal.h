@@ -27,6 +27,9 @@ class Journal {
   // Whether a run before this one has written these bytes of a file.
   bool has(std::size_t file, std::uint64_t begin, std::uint64_t end) const;
 
+  // Up to where all bytes from `begin` on were.
+  std::uint64_t done_until(std::size_t file, std::uint64_t begin) const;
+
   Result<void> add(std::size_t file, std::uint64_t begin, std::uint64_t end);
 
   // Writes down what was added since the last time.

@@ -18,6 +18,12 @@ Result<std::string> describe_files(const Model& model) {
       text += fmt::format("{}\n{} {}\n", file.path, file.size, identity);
       continue;
     }
+    if (is_uri(file.path)) {
+      return fail(Errc::kUnsupported,
+                  "{}: the server tells neither an ETag nor a date of it, so nobody knows whether it stays the same: "
+                  "it cannot be resumed",
+                  escape(file.path));
+    }
     struct stat status{};
     if (::stat(file.path.c_str(), &status) != 0)
       return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));

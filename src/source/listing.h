@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <vector>
+
+#include <ballast/error.h>
 
 namespace ballast {
 
@@ -12,6 +16,19 @@ struct ListedFile {
   bool is_regular = true;  // and no folder of this machine
   std::string sha256;      // empty where it is not known
   std::string etag;        // by which the hub's cache knows it; empty elsewhere
+};
+
+// What a server tells of a folder, page by page, within limits.
+class Listing {
+ public:
+  Result<void> add_page(std::vector<ListedFile> page);
+
+  std::vector<ListedFile> files() && { return std::move(files_); }
+
+ private:
+  std::vector<ListedFile> files_;
+  std::set<std::string> names_;
+  std::uint64_t pages_ = 0;
 };
 
 }  // namespace ballast

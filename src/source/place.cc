@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using remote::Address;
 
 bool is_http(const std::string& path) {
-  const std::string_view scheme = is_uri(path) ? uri_scheme(path) : std::string_view();
+  const std::string scheme = is_uri(path) ? uri_scheme(path) : "";
   return scheme == "http" || scheme == "https";
 }
 bool is_s3(const std::string& path) { return is_uri(path) && uri_scheme(path) == "s3"; }
@@ -47,14 +47,23 @@ std::string base64(std::string_view text) {
 
 // A name and password in the address become a header, as they must not show up anywhere.
 Address http_address(const std::string& uri) {
-  const std::size_t host = uri.find("://") + 3;
-  const std::size_t end = std::min(uri.find_first_of("/?#", host), uri.size());
-  const std::size_t at = uri.substr(0, end).rfind('@');
-  const std::string url = uri.substr(0, uri.find('#'));
-  if (at == std::string::npos || at < host) return {.url = url};
-  const std::string who = percent_decode(std::string_view(uri).substr(host, at - host));
-  return {.url = url.substr(0, host) + url.substr(at + 1),
-          .sign = [header = "Authorization: Basic " + base64(who)] { return std::vector<std::string>{header}; }};
+  const std::string_view given = std::string_view(uri).substr(0, uri.find('#'));
+  const std::size_t host = given.find("://") + 3;
+  const std::size_t at = given.substr(0, given.find_first_of("/?", host)).rfind('@');
+  const bool has_user = at != std::string_view::npos && at >= host;
+  Address address{.url = std::string(given.substr(0, host))};
+  for (const char c : given.substr(has_user ? at + 1 : host)) {
+    if (c == ' ') {
+      address.url += "%20";
+    } else {
+      address.url += c;
+    }
+  }
+  if (has_user) {
+    const std::string who = percent_decode(given.substr(host, at - host));
+    address.sign = [header = fmt::format("Authorization: Basic {}", base64(who))] { return std::vector<std::string>{header}; };
+  }
+  return address;
 }
 
 Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions& options) {
@@ -63,10 +72,9 @@ Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions&
   return remote::read_ahead(remote::open_remote_source(std::move(*file)));
 }
 
-// A file of the hub that the cache has, or nothing.
-Result<std::optional<std::string>> find_cached(const std::string& path, const ReadOptions& options) {
-  auto place = remote::parse_hub_place(path);
-  if (place) place = remote::pin(std::move(*place), options.interrupted);
+// A file of the hub that the cache has, or nothing. `path` is pinned.
+Result<std::optional<std::string>> find_cached(const std::string& path) {
+  const auto place = remote::parse_hub_place(path);
   if (!place) return std::unexpected(place.error());
   auto cached = remote::HubCache(place->repo).find(place->revision, place->file);
   if (!cached && remote::is_hub_offline()) {
@@ -157,12 +165,14 @@ Result<Address> address_of(const std::string& uri) {
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options) {
   if (!is_uri(path)) return open_file(path, options.access);
+  const auto pinned = pin_path(path, options);
+  if (!pinned) return std::unexpected(pinned.error());
   if (is_hub(path)) {
-    const auto cached = find_cached(path, options);
+    const auto cached = find_cached(*pinned);
     if (!cached) return std::unexpected(cached.error());
     if (*cached) return open_file(**cached, options.access);
   }
-  auto address = address_of(path);
+  auto address = address_of(*pinned);
   if (!address) return std::unexpected(address.error());
   return open_address(std::move(*address), options);
 }

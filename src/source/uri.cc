@@ -15,9 +15,14 @@ constexpr std::string_view kMark = "://";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What comes before the query, which only HTTP has: S3's keys may hold question marks.
+char to_small(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+bool is_http(std::string_view uri) { return uri_scheme(uri).starts_with("http"); }
+
+// What comes before the query, which S3's keys and names in the hub do not have.
 std::string_view before_query(std::string_view uri) {
-  return uri.starts_with("s3:") || uri.starts_with("hf:") ? uri : uri.substr(0, uri.find_first_of("?#"));
+  const std::string scheme = uri_scheme(uri);
+  return scheme == "s3" || scheme == "hf" ? uri : uri.substr(0, uri.find_first_of("?#"));
 }
 
 // Where the path begins: at the slash behind the host.
@@ -58,13 +63,18 @@ bool is_uri(std::string_view path) {
                              [](char c) { return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.'; });
 }
 
-std::string_view uri_scheme(std::string_view uri) { return uri.substr(0, uri.find(kMark)); }
+std::string uri_scheme(std::string_view uri) {
+  const std::size_t mark = uri.find(kMark);
+  std::string scheme(uri.substr(0, mark == std::string_view::npos ? 0 : mark));
+  std::ranges::transform(scheme, scheme.begin(), to_small);
+  return scheme;
+}
 
 std::string file_name(const std::string& path) {
   if (!is_uri(path)) return std::filesystem::path(path).filename().string();
   const std::string_view address = before_query(path);
   const std::string_view name = address.substr(address.rfind('/') + 1);
-  return uri_scheme(path).starts_with("http") ? percent_decode(name) : std::string(name);
+  return is_http(path) ? percent_decode(name) : std::string(name);
 }
 
 std::string parent_path(const std::string& path) {
@@ -81,17 +91,22 @@ std::string join_path(const std::string& folder, std::string_view name) {
   if (!is_uri(folder)) return (std::filesystem::path(folder) / name).string();
   const std::string_view address = before_query(folder);
   return fmt::format("{}{}{}{}", address, address.ends_with('/') ? "" : "/",
-                     uri_scheme(folder).starts_with("http") ? percent_encode(name, "/") : std::string(name),
+                     is_http(folder) ? percent_encode(name, "/") : std::string(name),
                      std::string_view(folder).substr(address.size()));
 }
 
 std::string without_secrets(const std::string& path) {
   if (!is_uri(path)) return path;
   std::string shown(before_query(path));
+  if (uri_scheme(shown) == "hf") return shown;
   const std::size_t host = shown.find(kMark) + kMark.size();
-  const std::size_t at = std::string_view(shown).substr(0, path_start(shown)).rfind('@');
-  const bool has_user = at != std::string::npos && at >= host && uri_scheme(shown).starts_with("http");
-  if (has_user) shown.erase(host, at + 1 - host);
+  const std::string_view authority = std::string_view(shown).substr(host, path_start(shown) - host);
+  const std::size_t colon = authority.rfind(':');
+  const bool has_port = colon == std::string_view::npos || std::ranges::all_of(authority.substr(colon + 1), is_digit);
+  // A slash in a password ends what looks like the host, with a port that is none.
+  const std::size_t end = authority.contains('@') || has_port || authority.contains('[') ? host + authority.size() : shown.size();
+  const std::size_t at = std::string_view(shown).substr(0, end).rfind('@');
+  if (at != std::string::npos && at >= host) shown.erase(host, at + 1 - host);
   return shown;
 }
 
@@ -138,9 +153,9 @@ std::string resolve_reference(const std::string& base, const std::string& refere
 std::string uri_origin(std::string_view uri) {
   std::string_view host = uri.substr(0, path_start(uri)).substr(uri.find(kMark) + kMark.size());
   host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0
-  const std::string_view scheme = uri_scheme(uri);
+  const std::string scheme = uri_scheme(uri);
   std::string origin = fmt::format("{}://{}", scheme, host);
-  std::ranges::transform(origin, origin.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(origin, origin.begin(), to_small);
   const bool has_port = host.find_last_of(":]") != std::string_view::npos && host[host.find_last_of(":]")] == ':';
   if (!has_port) origin += origin.starts_with("https:") ? ":443" : ":80";
   return origin;

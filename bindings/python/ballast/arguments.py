@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ballast.errors import ArgumentError
+
+_BROKEN_URI = re.compile(rb"(https?|s3|hf):/[^/]", re.IGNORECASE)
 
 
 def checked(**arguments: Any) -> dict[str, Any]:
@@ -17,8 +20,11 @@ def checked(**arguments: Any) -> dict[str, Any]:
 
 
 def path_of(path: Any) -> bytes:
-    """As the system has it."""
-    return os.fsencode(path)
+    """As the system has it. A URI is a text."""
+    given = os.fsencode(path)
+    if isinstance(path, os.PathLike) and _BROKEN_URI.match(given):
+        raise ArgumentError("a path was made of a URI, which lost a slash by it: give it as a text")
+    return given
 
 
 def is_utf8(text: str) -> bool:

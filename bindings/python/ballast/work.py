@@ -427,7 +427,7 @@ def inspect(path: Path) -> dict[str, Any]:
         found = _core.describe_quantized(path_of(path))
         tensors = found["tensors"]
         return {
-            "path": os.fsdecode(path),
+            "path": _core.without_secrets(path_of(path)),
             "format": found["format"],
             "files": [{"path": file, "size": size} for file, size in found["files"]],
             "tensor_count": len(tensors),

@@ -16,6 +16,7 @@
 
 #include <ballast/quantize.h>
 #include <ballast/quantized_weights.h>
+#include <ballast/text.h>
 #include <ballast/verify.h>
 
 #include "bytes.h"
@@ -171,7 +172,11 @@ nb::dict describe_model(const FsPath& path) {
 nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return verify_model(path.get(), {.values = values, .sha256 = sha256, .threads = threads, .progress = work.progress()});
+    return verify_model(path.get(), {.open = {.interrupted = was_interrupted},
+                                     .values = values,
+                                     .sha256 = sha256,
+                                     .threads = threads,
+                                     .progress = work.progress()});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
@@ -255,6 +260,7 @@ void bind_quantize(nb::module_& module) {
   module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
+  module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
   module.def("is_parquet_model", [](const FsPath& path) { return released([&] { return is_parquet_model(path.get()); }); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)

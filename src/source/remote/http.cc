@@ -69,6 +69,12 @@ Pool& pool() {
   return *pool;
 }
 
+// Sentences of libcurl, with quotes as they are.
+std::string printable(std::string text) {
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 class Exchange {
  public:
   Exchange(const Request& request, const TakeBody& take, const Interrupted& interrupted)
@@ -106,6 +112,7 @@ class Exchange {
     static const std::string agent = fmt::format("ballast/{}", kVersion);
     const auto set = [&](CURLoption option, auto value) { load_curl()->easy_setopt(handle, option, value); };
     set(CURLOPT_URL, request_.url.c_str());
+    set(CURLOPT_PATH_AS_IS, 1L);  // dots in keys of S3 are letters like others
     set(CURLOPT_HTTPHEADER, headers);
     set(CURLOPT_USERAGENT, agent.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -191,7 +198,7 @@ class Exchange {
     if (!refusal_.empty()) return std::unexpected(Failure{.message = refusal_});
     if (is_interrupted_) return std::unexpected(Failure{.message = "cancelled"});
     if (has_answer && answer_.status != 0) return std::move(answer_);
-    const char* const told = error_text_[0] != '\0' ? error_text_ : load_curl()->easy_strerror(code);
+    const std::string told = printable(error_text_[0] != '\0' ? error_text_ : load_curl()->easy_strerror(code));
     switch (code) {
       case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_URL_MALFORMAT:
@@ -199,13 +206,13 @@ class Exchange {
       case CURLE_SSL_CACERT_BADFILE:
       case CURLE_SSL_CERTPROBLEM:
       case CURLE_OUT_OF_MEMORY:
-      case CURLE_WEIRD_SERVER_REPLY: return std::unexpected(Failure{.message = escape(told)});
+      case CURLE_WEIRD_SERVER_REPLY: return std::unexpected(Failure{.message = told});
       case CURLE_OPERATION_TIMEDOUT:
         return std::unexpected(Failure{.message = answer_.status == 0 && header_bytes_ == 0
-                                                      ? fmt::format("no answer: {}", escape(told))
-                                                      : fmt::format("the transfer stalled: {}", escape(told)),
+                                                      ? fmt::format("no answer: {}", told)
+                                                      : fmt::format("the transfer stalled: {}", told),
                                        .may_pass = true});
-      default: return std::unexpected(Failure{.message = escape(told), .may_pass = true});
+      default: return std::unexpected(Failure{.message = told, .may_pass = true});
     }
   }
 
@@ -254,7 +261,7 @@ std::expected<Answer, Failure> perform(const Request& request, const TakeBody& t
       return std::unexpected(Failure{.message = fmt::format("redirected more than {} times", kMostRedirects)});
     }
     std::string next = resolve_reference(asked.url, std::string(*location));
-    if (asked.url.starts_with("https:") && !next.starts_with("https:")) {
+    if (uri_scheme(asked.url) == "https" && uri_scheme(next) != "https") {
       return std::unexpected(Failure{.message = fmt::format("redirected from https to {}", quote(without_secrets(next)))});
     }
     if (uri_origin(next) != uri_origin(asked.url)) asked.secret_headers.clear();  // and they do not come back

@@ -1,6 +1,7 @@
 #include "source/remote/hub.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -19,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestPage = 32 << 20;
-constexpr std::size_t kMostFiles = 100'000;
 constexpr std::string_view kScheme = "hf://";
 constexpr const char* kHint = "if the model is private or gated, set HF_TOKEN to a token that may read it";
 
@@ -89,12 +89,25 @@ std::string next_page(const Answer& answer) {
   return std::string(link->substr(begin + 1, end - begin - 1));
 }
 
-Result<void> add_entries(const std::string& text, std::string_view prefix, std::vector<ListedFile>& files) {
+// Whether the hub, when last asked, did not answer: it is not waited for twice in a row.
+std::atomic<bool>& is_silent() {
+  static std::atomic<bool> silent = false;
+  return silent;
+}
+
+bool is_no_answer(const Result<std::string>& text, const Answer& answer) {
+  return !text && answer.status == 0 && text.error().code != Errc::kCancelled;
+}
+
+}  // namespace
+
+Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::string_view prefix) {
   simdjson::dom::parser parser;
   const auto document = parse_json(parser, text);
   if (!document) return std::unexpected(document.error());
   simdjson::dom::array entries;
   if (document->get(entries) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the list of files is no array");
+  std::vector<ListedFile> files;
   for (const simdjson::dom::element entry : entries) {
     std::string_view kind;
     std::string_view path;
@@ -117,10 +130,8 @@ Result<void> add_entries(const std::string& text, std::string_view prefix, std::
     file.size = static_cast<std::uint64_t>(*bytes);
     files.push_back(std::move(file));
   }
-  return {};
+  return files;
 }
-
-}  // namespace
 
 std::string HubPlace::uri() const { return fmt::format("{}{}@{}{}{}", kScheme, repo, revision, file.empty() ? "" : "/", file); }
 bool HubPlace::is_pinned() const { return is_commit(revision); }
@@ -159,6 +170,8 @@ bool is_hub_offline() {
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
+bool is_hub_silent() { return is_silent(); }
+
 Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted) {
   if (place.is_pinned()) return place;
   const auto cached = HubCache(place.repo).commit_of(place.revision);
@@ -173,7 +186,8 @@ Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted) {
   Answer answer;
   const auto text = ask(fmt::format("{}/api/models/{}/revision/{}", endpoint(), place.repo, percent_encode(place.revision)),
                         interrupted, &answer);
-  if (!text && answer.status == 0 && text.error().code != Errc::kCancelled && cached) {  // nobody answers
+  is_silent() = is_no_answer(text, answer) && cached;
+  if (is_silent()) {
     place.revision = *cached;
     return place;
   }
@@ -197,7 +211,7 @@ Address hub_address(const HubPlace& place) {
 
 Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupted& interrupted) {
   const std::string prefix = folder.file.empty() ? "" : folder.file + "/";
-  if (is_hub_offline()) {
+  const auto list_cached = [&] {
     std::vector<ListedFile> files;
     for (ListedFile file : HubCache(folder.repo).list(folder.revision)) {
       if (!file.name.starts_with(prefix)) continue;
@@ -205,24 +219,30 @@ Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupt
       files.push_back(std::move(file));
     }
     return files;
-  }
-  std::vector<ListedFile> files;
+  };
+  if (is_hub_offline() || is_hub_silent()) return list_cached();
+  Listing listing;
   std::string url =
       fmt::format("{}/api/models/{}/tree/{}{}{}?recursive=true", endpoint(), folder.repo, percent_encode(folder.revision),
                   folder.file.empty() ? "" : "/", percent_encode(folder.file, "/"));
   while (!url.empty()) {
     Answer answer;
     const auto text = ask(url, interrupted, &answer);
+    if (is_no_answer(text, answer)) {
+      is_silent() = true;
+      if (auto cached = list_cached(); !cached.empty()) return cached;
+    }
     if (!text) return std::unexpected(text.error());
-    if (auto added = add_entries(*text, prefix, files); !added) return std::unexpected(added.error());
-    if (files.size() > kMostFiles) return fail(Errc::kUnsupported, "has more than {} files", kMostFiles);
+    auto page = parse_hub_page(*text, prefix);
+    if (!page) return std::unexpected(page.error());
+    if (auto added = listing.add_page(std::move(*page)); !added) return std::unexpected(added.error());
     const std::string next = next_page(answer);
     if (next == url || (!next.empty() && uri_origin(resolve_reference(url, next)) != uri_origin(url))) {
       return fail(Errc::kCorrupt, "the list of files goes on at {}", quote(next));
     }
     url = next.empty() ? "" : resolve_reference(url, next);
   }
-  return files;
+  return std::move(listing).files();
 }
 
 HubCache::HubCache(const std::string& repo) {

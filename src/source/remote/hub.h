@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ballast/error.h>
@@ -31,7 +32,11 @@ Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted);
 Address hub_address(const HubPlace& place);
 Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupted& interrupted);
 
-bool is_hub_offline();
+// Of a page of a list, the files whose paths begin with `prefix`, without it.
+Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::string_view prefix);
+
+bool is_hub_offline();  // by the user's wish
+bool is_hub_silent();   // it did not answer when it was asked last, and the cache has what it was asked for
 
 // The cache that all programs of a user share.
 class HubCache {

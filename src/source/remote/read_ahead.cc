@@ -76,7 +76,7 @@ class Plan {
 
     void let_go() {
       state = State::kGone;
-      bytes = {};
+      std::vector<std::byte>().swap(bytes);  // an assignment would keep the memory
     }
   };
 

@@ -7,11 +7,10 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "source/remote/patience.h"
+#include "source/uri.h"
 
 namespace ballast::remote {
 namespace {
-
-constexpr std::uint64_t kLargestWhole = 100'000'000;  // that is kept in memory where the server gives no parts
 
 struct ContentRange {
   std::uint64_t begin;
@@ -90,17 +89,20 @@ class Scatter {
 
 }  // namespace
 
-// Servers that mirror each other agree on the ETag, and not always on the date.
+// Servers that mirror each other agree on the ETag, and not always on the date. One that told something tells it again.
 bool Version::is_same(const Version& other) const {
   if (size != other.size) return false;
-  return etag.empty() || other.etag.empty() ? last_modified == other.last_modified : etag == other.etag;
+  if (!etag.empty() && !other.etag.empty()) return etag == other.etag;
+  const bool tells_nothing = etag.empty() && other.etag.empty();
+  return last_modified == other.last_modified && (tells_nothing || !last_modified.empty());
 }
 
-RemoteFile::RemoteFile(Address address, Interrupted interrupted)
-    : address_(std::move(address)), interrupted_(std::move(interrupted)) {}
+RemoteFile::RemoteFile(Address address, Interrupted interrupted, std::uint64_t whole)
+    : address_(std::move(address)), interrupted_(std::move(interrupted)), whole_(whole) {}
 
-Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, Interrupted interrupted) {
-  std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(interrupted)));
+Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, Interrupted interrupted,
+                                                     std::uint64_t whole) {
+  std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(interrupted), whole));
   if (auto read = file->read_front(front); !read) return std::unexpected(read.error());
   return file;
 }
@@ -120,9 +122,11 @@ Request RemoteFile::make_request(std::uint64_t begin, std::uint64_t end) const {
   return request;
 }
 
-void RemoteFile::remember(const Answer& answer) const {
+// Where a redirect from the address itself led: another host, as the address's own needs to be told each time who asks.
+void RemoteFile::remember(const Answer& answer, const std::string& asked) const {
+  if (!answer.is_success() || asked != address_.url || uri_origin(answer.url) == uri_origin(asked)) return;
   const std::scoped_lock lock(mutex_);
-  if (answer.is_success() && answer.url != address_.url) direct_url_ = answer.url;
+  direct_url_ = answer.url;
 }
 
 // Why an answer is the end, if it is: signed addresses that redirects led to expire, and can be asked for again.
@@ -149,7 +153,7 @@ Result<void> RemoteFile::read_front(std::uint64_t bytes) {
       [&](const Answer& told, std::span<const std::byte> piece) {
         if (front_.empty()) {
           const auto length = content_length(told);
-          limit = told.status == 206 ? bytes : length && *length <= kLargestWhole ? *length : bytes;
+          limit = told.status == 206 ? bytes : length && *length <= whole_ ? *length : bytes;
           if (told.status == 200 && !length) limit = kLargestWhole;
           front_.reserve(std::min(limit, length.value_or(bytes)));
         }
@@ -158,10 +162,10 @@ Result<void> RemoteFile::read_front(std::uint64_t bytes) {
         return taken == piece.size();
       });
   if (!answer) return std::unexpected(answer.error());
-  return take_first_answer(*answer);
+  return take_first_answer(*answer, bytes);
 }
 
-Result<void> RemoteFile::take_first_answer(const Answer& answer) {
+Result<void> RemoteFile::take_first_answer(const Answer& answer, std::uint64_t bytes) {
   if (answer.status == 416 && header(answer, "content-range") == "bytes */0") {
     version_ = version_of(answer, 0);
   } else if (answer.status == 206) {
@@ -181,9 +185,12 @@ Result<void> RemoteFile::take_first_answer(const Answer& answer) {
     version_ = version_of(answer, length.value_or(front_.size()));
     gives_parts_ = false;
   } else {
-    return std::unexpected(refusal(answer, address_.hint));
+    auto next = address_.elsewhere ? address_.elsewhere(answer) : std::nullopt;
+    if (!next) return std::unexpected(refusal(answer, address_.hint));
+    address_ = std::move(*next);
+    return read_front(bytes);
   }
-  remember(answer);
+  remember(answer, address_.url);
   first_answer_ = answer;
   return {};
 }
@@ -236,7 +243,7 @@ Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
     if (!answer) return std::unexpected(answer.error());
     if (wrong) return std::unexpected(std::move(*wrong));
     if (answer->is_success()) {
-      remember(*answer);
+      remember(*answer, asked);
       if (begin > before || patience.wait()) continue;
       return fail(Errc::kIo, "{} were asked for, and nothing came", range_text(begin, end));
     }

@@ -22,6 +22,8 @@ struct Address {
   std::function<std::vector<std::string>()> sign;  // headers that say who asks, made anew for every request; may be empty
   std::string ca_file;
   std::string hint;  // what to do about a refusal, for the message
+  // Where to ask instead of it, by what the first answer, no success, says; may be empty, and so may its answer.
+  std::function<std::optional<Address>(const Answer& refused)> elsewhere;
 };
 
 // What a server says about a file. All answers about one file must agree in it.
@@ -36,6 +38,9 @@ struct Version {
 // As much as the headers of nearly all files have, and small files as a whole: another request costs more than these bytes.
 constexpr std::uint64_t kFrontBytes = 100'000;
 
+// That is kept in memory where the server gives no parts.
+constexpr std::uint64_t kLargestWhole = 100'000'000;
+
 // Runs of bytes, in order, that are asked for in one request; what lies between them is thrown away as it comes.
 struct Transfer {
   std::uint64_t begin;
@@ -46,11 +51,15 @@ struct Transfer {
 // A file of a server that gives parts of files. All of it may be used from many threads.
 class RemoteFile {
  public:
-  // Asks for the first `front` bytes, and by them for what there is to know.
-  static Result<std::unique_ptr<RemoteFile>> open(Address address, std::uint64_t front, Interrupted interrupted);
+  // Asks for the first `front` bytes, and by them for what there is to know. Of a server that gives no parts it keeps files of up
+  // to `whole` bytes.
+  static Result<std::unique_ptr<RemoteFile>> open(Address address, std::uint64_t front, Interrupted interrupted,
+                                                  std::uint64_t whole = kLargestWhole);
 
   const Version& version() const { return version_; }
-  std::span<const std::byte> front() const { return front_; }  // the whole file if the server gives no parts
+  std::span<const std::byte> front() const {
+    return front_;
+  }  // the whole file if the server gives no parts and it is not too large
   bool gives_parts() const { return gives_parts_; }
   const Answer& first_answer() const { return first_answer_; }
 
@@ -60,16 +69,17 @@ class RemoteFile {
   Result<void> fetch(std::uint64_t begin, std::uint64_t end, const std::function<bool(std::span<const std::byte>)>& take) const;
 
  private:
-  explicit RemoteFile(Address address, Interrupted interrupted);
+  RemoteFile(Address address, Interrupted interrupted, std::uint64_t whole);
   Result<void> read_front(std::uint64_t bytes);
-  Result<void> take_first_answer(const Answer& answer);
+  Result<void> take_first_answer(const Answer& answer, std::uint64_t bytes);
   std::optional<Error> check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const;
   Request make_request(std::uint64_t begin, std::uint64_t end) const;
-  void remember(const Answer& answer) const;
+  void remember(const Answer& answer, const std::string& asked) const;
   std::optional<Error> give_up(const Answer& refused, const std::string& asked) const;
 
   Address address_;
   Interrupted interrupted_;
+  std::uint64_t whole_;
   Version version_;
   std::vector<std::byte> front_;
   Answer first_answer_;

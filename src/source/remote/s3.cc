@@ -1,7 +1,9 @@
 #include "source/remote/s3.h"
 
 #include <algorithm>
+#include <ctime>
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include <pugixml.hpp>
@@ -18,7 +20,6 @@ namespace ballast::remote {
 namespace {
 
 constexpr std::uint64_t kLargestPage = 16 << 20;
-constexpr std::size_t kMostFiles = 100'000;
 constexpr const char* kHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
 
 using Section = std::map<std::string, std::string, std::less<>>;
@@ -30,11 +31,11 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The members of [name] in a file of AWS's tools; none if it cannot be read.
-Section read_section(const std::string& path, std::string_view name) {
-  Section section;
+// The members of [name] in a file of AWS's tools; nothing if it has no such section.
+std::optional<Section> read_section(const std::string& path, std::string_view name) {
   const auto text = read_text(path);
-  if (!text) return section;
+  if (!text) return std::nullopt;
+  std::optional<Section> section;
   bool is_inside = false;
   for (std::string_view left = *text; !left.empty();) {
     const std::size_t end = std::min(left.find('\n'), left.size());
@@ -44,11 +45,12 @@ Section read_section(const std::string& path, std::string_view name) {
     if (line.front() == '[') {
       const std::string_view head = trimmed(line.substr(1, std::min(line.find(']'), line.size()) - 1));
       is_inside = head == name || (head.starts_with("profile ") && trimmed(head.substr(8)) == name);
+      if (is_inside && !section) section.emplace();
       continue;
     }
     const std::size_t equals = line.find('=');
     if (is_inside && equals != std::string_view::npos) {
-      section.emplace(trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1)));
+      section->emplace(trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1)));
     }
   }
   return section;
@@ -61,14 +63,25 @@ struct Settings {
   std::string ca_file;
 };
 
-Settings read_settings() {
+bool is_true(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return text == "1" || text == "true" || text == "yes" || text == "on";
+}
+
+Result<Settings> read_settings() {
   const std::string home = environment({"HOME"});
-  const std::string profile = environment({"AWS_PROFILE"}, "default");
-  const Section shared = read_section(environment({"AWS_SHARED_CREDENTIALS_FILE"}, home + "/.aws/credentials"), profile);
-  const Section config = read_section(environment({"AWS_CONFIG_FILE"}, home + "/.aws/config"), profile);
+  const std::string profile = environment({"AWS_PROFILE", "AWS_DEFAULT_PROFILE"});
+  const std::string section = profile.empty() ? "default" : profile;
+  const auto shared = read_section(environment({"AWS_SHARED_CREDENTIALS_FILE"}, home + "/.aws/credentials"), section);
+  const auto config = read_section(environment({"AWS_CONFIG_FILE"}, home + "/.aws/config"), section);
+  if (!profile.empty() && !shared && !config) {
+    return fail(Errc::kInvalidArgument, "AWS_PROFILE is {}, which neither ~/.aws/credentials nor ~/.aws/config has",
+                quote(profile));
+  }
   const auto in_files = [&](std::string_view name) {
-    for (const Section* const section : {&shared, &config}) {
-      if (const auto found = section->find(name); found != section->end()) return found->second;
+    for (const auto* const members : {&shared, &config}) {
+      if (!*members) continue;
+      if (const auto found = (*members)->find(name); found != (*members)->end()) return found->second;
     }
     return std::string();
   };
@@ -77,21 +90,56 @@ Settings read_settings() {
                     .ca_file = environment({"AWS_CA_BUNDLE"}, in_files("ca_bundle"))};
   if (settings.region.empty()) settings.region = "us-east-1";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
-  const std::string unsigned_switch = environment({"AWS_NO_SIGN_REQUEST"});
-  if (unsigned_switch == "1" || unsigned_switch == "true" || unsigned_switch == "YES" || unsigned_switch == "yes")
-    return settings;
+  if (is_true(environment({"AWS_NO_SIGN_REQUEST"}))) return settings;
   Credentials found{.key_id = environment({"AWS_ACCESS_KEY_ID"}),
                     .secret = environment({"AWS_SECRET_ACCESS_KEY"}),
                     .token = environment({"AWS_SESSION_TOKEN"})};
-  const bool is_profile_wanted = !environment({"AWS_PROFILE"}).empty();
-  if (is_profile_wanted || found.key_id.empty() || found.secret.empty()) {
-    Credentials filed{.key_id = in_files("aws_access_key_id"),
-                      .secret = in_files("aws_secret_access_key"),
-                      .token = in_files("aws_session_token")};
-    if (!filed.key_id.empty() && !filed.secret.empty()) found = std::move(filed);
+  if (found.key_id.empty() || found.secret.empty()) {
+    found = {.key_id = in_files("aws_access_key_id"),
+             .secret = in_files("aws_secret_access_key"),
+             .token = in_files("aws_session_token")};
   }
   if (!found.key_id.empty() && !found.secret.empty()) settings.credentials = std::move(found);
   return settings;
+}
+
+// In which region a bucket is, by what AWS has said to those who asked elsewhere.
+class BucketRegions {
+ public:
+  std::optional<std::string> find(const std::string& bucket) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = regions_.find(bucket);
+    return found == regions_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void set(const std::string& bucket, const std::string& region) {
+    const std::scoped_lock lock(mutex_);
+    regions_[bucket] = region;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> regions_;
+};
+
+BucketRegions& bucket_regions() {
+  static BucketRegions regions;
+  return regions;
+}
+
+// What a refusal says of the bucket's region, which becomes a part of a host's name.
+std::string told_region(const Answer& refused) {
+  std::string region(refused.find("x-amz-bucket-region").value_or(""));
+  constexpr std::string_view kOpen = "<Region>";
+  const std::size_t begin = refused.text.find(kOpen);
+  const std::size_t end = refused.text.find("</Region>");
+  if (region.empty() && begin < end && end != std::string::npos) {
+    region = refused.text.substr(begin + kOpen.size(), end - begin - kOpen.size());
+  }
+  constexpr std::size_t kLongest = 32;
+  const bool is_name = region.size() <= kLongest && std::ranges::all_of(region, [](char c) {
+                         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+                       });
+  return is_name ? region : "";
 }
 
 struct Object {
@@ -107,7 +155,7 @@ Result<Object> parse(const std::string& uri) {
   const bool is_name = std::ranges::all_of(object.bucket, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
   });
-  if (!is_name) return fail(Errc::kInvalidArgument, "{} is no name of a bucket", quote(object.bucket));
+  if (!is_name) return fail(Errc::kInvalidArgument, "names of buckets have letters, digits, '-', '.' and '_' alone");
   return object;
 }
 
@@ -115,35 +163,80 @@ Result<Object> parse(const std::string& uri) {
 std::string url_of(const Settings& settings, const Object& object) {
   const std::string key = percent_encode(object.key, "/");
   if (!settings.endpoint.empty()) return fmt::format("{}/{}/{}", settings.endpoint, object.bucket, key);
+  const char* const china = settings.region.starts_with("cn-") ? ".cn" : "";
   if (object.bucket.find('.') != std::string::npos) {
-    return fmt::format("https://s3.{}.amazonaws.com/{}/{}", settings.region, object.bucket, key);
+    return fmt::format("https://s3.{}.amazonaws.com{}/{}/{}", settings.region, china, object.bucket, key);
   }
-  return fmt::format("https://{}.s3.{}.amazonaws.com/{}", object.bucket, settings.region, key);
+  return fmt::format("https://{}.s3.{}.amazonaws.com{}/{}", object.bucket, settings.region, china, key);
 }
 
-Address address_of(const Settings& settings, std::string url) {
-  Address address{.url = std::move(url), .ca_file = settings.ca_file, .hint = kHint};
-  if (settings.credentials) {
-    address.sign = [url = address.url, region = settings.region, credentials = *settings.credentials] {
-      return sign_v4("GET", url, region, "s3", credentials, std::time(nullptr));
-    };
-  }
+std::vector<std::string> headers_of(const Settings& settings, const SignedRequest& request) {
+  if (settings.credentials) return sign_v4(request, settings.region, "s3", *settings.credentials, std::time(nullptr));
+  std::vector<std::string> headers;
+  for (const auto& [name, value] : request.headers) headers.push_back(fmt::format("{}: {}", name, value));
+  return headers;
+}
+
+// The settings for a bucket, as far as it is known where that is.
+Result<Settings> settings_for(const Object& object) {
+  auto settings = read_settings();
+  if (!settings) return settings;
+  if (const auto region = bucket_regions().find(object.bucket)) settings->region = *region;
+  return settings;
+}
+
+Address make_address(const Settings& settings, const Object& object) {
+  Address address{.url = url_of(settings, object), .ca_file = settings.ca_file, .hint = kHint};
+  address.sign = [settings, url = address.url] { return headers_of(settings, {.method = "GET", .url = url, .headers = {}}); };
+  address.elsewhere = [settings, object](const Answer& refused) -> std::optional<Address> {
+    const std::string region = told_region(refused);
+    if (region.empty() || region == settings.region) return std::nullopt;
+    bucket_regions().set(object.bucket, region);
+    Settings there = settings;
+    there.region = region;
+    Address next = make_address(there, object);
+    next.elsewhere = {};  // once is enough
+    return next;
+  };
   return address;
 }
 
-struct Page {
-  std::vector<ListedFile> files;
-  std::string next;  // token, empty on the last page
-};
+// One page of a list.
+Result<std::string> get_page(const Object& bucket, const std::string& query, const Interrupted& interrupted) {
+  for (int tries = 0;; ++tries) {
+    const auto settings = settings_for(bucket);
+    if (!settings) return std::unexpected(settings.error());
+    const std::string url = fmt::format("{}?{}", url_of(*settings, bucket), query);
+    Answer answer;
+    const auto xml = get_text(
+        [&] {
+          return Request{.url = url,
+                         .secret_headers = headers_of(*settings, {.method = "GET", .url = url, .headers = {}}),
+                         .ca_file = settings->ca_file};
+        },
+        kLargestPage, interrupted, &answer);
+    if (xml || answer.status == 0) return xml;
+    const std::string region = told_region(answer);
+    if (tries > 0 || region.empty() || region == settings->region) return std::unexpected(refusal(answer, kHint));
+    bucket_regions().set(bucket.bucket, region);
+  }
+}
 
-Result<Page> parse_page(const std::string& xml, std::string_view prefix) {
+}  // namespace
+
+Result<S3Page> parse_s3_page(const std::string& xml, std::string_view prefix) {
   pugi::xml_document document;
   if (!document.load_buffer(xml.data(), xml.size())) return fail(Errc::kCorrupt, "the list of objects is no XML");
   const pugi::xml_node root = document.child("ListBucketResult");
   if (!root) return fail(Errc::kCorrupt, "the list of objects has no ListBucketResult");
-  Page page;
+  const bool is_encoded = std::string_view(root.child_value("EncodingType")) == "url";
+  S3Page page;
   for (const pugi::xml_node object : root.children("Contents")) {
-    const std::string key = percent_decode(object.child_value("Key"));
+    std::string key = object.child_value("Key");
+    if (is_encoded) {
+      std::ranges::replace(key, '+', ' ');
+      key = percent_decode(key);
+    }
     if (!key.starts_with(prefix) || key.ends_with('/')) continue;
     page.files.push_back({.name = key.substr(prefix.size()), .size = object.child("Size").text().as_ullong()});
   }
@@ -151,48 +244,50 @@ Result<Page> parse_page(const std::string& xml, std::string_view prefix) {
   return page;
 }
 
-}  // namespace
-
 Result<Address> s3_address(const std::string& uri) {
   const auto object = parse(uri);
   if (!object) return std::unexpected(object.error());
   if (object->key.empty()) return fail(Errc::kInvalidArgument, "names a bucket and no file in it");
-  const Settings settings = read_settings();
-  return address_of(settings, url_of(settings, *object));
+  const auto settings = settings_for(*object);
+  if (!settings) return std::unexpected(settings.error());
+  return make_address(*settings, *object);
+}
+
+Result<Answer> ask_s3_for_sums(const std::string& uri, const Interrupted& interrupted) {
+  const auto object = parse(uri);
+  if (!object) return std::unexpected(object.error());
+  const auto settings = settings_for(*object);
+  if (!settings) return std::unexpected(settings.error());
+  const std::string url = url_of(*settings, *object);
+  Patience patience(Patience::Partial::kLost, interrupted);
+  return patience.ask(
+      [&] {
+        const SignedRequest request{.method = "HEAD", .url = url, .headers = {{"x-amz-checksum-mode", "ENABLED"}}};
+        return Request{
+            .url = url, .secret_headers = headers_of(*settings, request), .ca_file = settings->ca_file, .is_head = true};
+      },
+      [](const Answer&, std::span<const std::byte>) { return true; });
 }
 
 Result<std::vector<ListedFile>> list_s3(const std::string& uri, const Interrupted& interrupted) {
   const auto folder = parse(uri);
   if (!folder) return std::unexpected(folder.error());
-  const Settings settings = read_settings();
   std::string prefix = folder->key;
   if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
-  const std::string base = url_of(settings, {.bucket = folder->bucket, .key = ""});
-
-  std::vector<ListedFile> files;
+  Listing listing;
   std::string token;
   do {
     const std::string more = token.empty() ? "" : fmt::format("continuation-token={}&", percent_encode(token));
-    const Address address =
-        address_of(settings, fmt::format("{}?{}encoding-type=url&list-type=2&prefix={}", base, more, percent_encode(prefix)));
-    Answer answer;
-    const auto xml = get_text(
-        [&] {
-          return Request{.url = address.url,
-                         .secret_headers = address.sign ? address.sign() : std::vector<std::string>(),
-                         .ca_file = address.ca_file};
-        },
-        kLargestPage, interrupted, &answer);
-    if (!xml && answer.status != 0) return std::unexpected(refusal(answer, kHint));
+    const auto xml =
+        get_page({.bucket = folder->bucket, .key = ""},
+                 fmt::format("{}encoding-type=url&list-type=2&prefix={}", more, percent_encode(prefix)), interrupted);
     if (!xml) return std::unexpected(xml.error());
-    auto page = parse_page(*xml, prefix);
+    auto page = parse_s3_page(*xml, prefix);
     if (!page) return std::unexpected(page.error());
-    std::ranges::move(page->files, std::back_inserter(files));
-    if (files.size() > kMostFiles) return fail(Errc::kUnsupported, "has more than {} files", kMostFiles);
-    if (page->next == token && !token.empty()) return fail(Errc::kCorrupt, "the list of objects does not end");
-    token = page->next;
+    if (auto added = listing.add_page(std::move(page->files)); !added) return std::unexpected(added.error());
+    token = std::move(page->next);
   } while (!token.empty());
-  return files;
+  return std::move(listing).files();
 }
 
 }  // namespace ballast::remote

@@ -64,22 +64,26 @@ Parts split(const std::string& url) {
 
 }  // namespace
 
-std::vector<std::string> sign_v4(const std::string& method, const std::string& url, const std::string& region,
-                                 const std::string& service, const Credentials& credentials, std::time_t now) {
-  const Parts parts = split(url);
+std::vector<std::string> sign_v4(const SignedRequest& request, const std::string& region, const std::string& service,
+                                 const Credentials& credentials, std::time_t now) {
+  const Parts parts = split(request.url);
   const std::string time = fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(now));
   const std::string day = time.substr(0, 8);
   const std::string body_sum = sha256_hex("");
 
-  std::string headers = fmt::format("host:{}\nx-amz-content-sha256:{}\nx-amz-date:{}\n", parts.host, body_sum, time);
-  std::string names = "host;x-amz-content-sha256;x-amz-date";
-  if (!credentials.token.empty()) {
-    headers += fmt::format("x-amz-security-token:{}\n", credentials.token);
-    names += ";x-amz-security-token";
+  std::map<std::string, std::string> headers = request.headers;
+  headers.insert({{"x-amz-content-sha256", body_sum}, {"x-amz-date", time}});
+  if (!credentials.token.empty()) headers.emplace("x-amz-security-token", credentials.token);
+  std::string signed_headers = fmt::format("host:{}\n", parts.host);  // goes before all others
+  std::string names = "host";
+  for (const auto& [name, value] : headers) {
+    signed_headers += fmt::format("{}:{}\n", name, value);
+    names += fmt::format(";{}", name);
   }
-  const std::string request = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", method, parts.path, parts.query, headers, names, body_sum);
+  const std::string canonical =
+      fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, parts.path, parts.query, signed_headers, names, body_sum);
   const std::string scope = fmt::format("{}/{}/{}/aws4_request", day, region, service);
-  const std::string to_sign = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope, sha256_hex(request));
+  const std::string to_sign = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope, sha256_hex(canonical));
 
   const std::string first = fmt::format("AWS4{}", credentials.secret);
   Digest key = hmac({reinterpret_cast<const unsigned char*>(first.data()), first.size()}, day);
@@ -88,9 +92,8 @@ std::vector<std::string> sign_v4(const std::string& method, const std::string& u
   }
   std::vector<std::string> made{
       fmt::format("Authorization: AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={:02x}", credentials.key_id,
-                  scope, names, fmt::join(hmac(key, to_sign), "")),
-      fmt::format("x-amz-date: {}", time), fmt::format("x-amz-content-sha256: {}", body_sum)};
-  if (!credentials.token.empty()) made.push_back(fmt::format("x-amz-security-token: {}", credentials.token));
+                  scope, names, fmt::join(hmac(key, to_sign), ""))};
+  for (const auto& [name, value] : headers) made.push_back(fmt::format("{}: {}", name, value));
   return made;
 }
 

@@ -190,7 +190,7 @@ class safe_open(_Reader):
         path = path_of(filename)
         self._framework = framework_of(framework, device)
         is_mapped = _is_mapped(backend)
-        self._path = path
+        self._path = shown(path)
         self._model = _open(path, is_mapped)
 
 
@@ -216,6 +216,11 @@ def path_of(filename: Filename) -> str:
     return path
 
 
+def shown(path: str) -> str:
+    """A path as messages have it: without what is secret in a URI."""
+    return _core.without_secrets(path) if "://" in path else path
+
+
 def _is_mapped(backend: str) -> bool:
     if not isinstance(backend, str):
         raise TypeError(f"argument 'backend': expected a name, not {type(backend).__name__}")
@@ -225,6 +230,9 @@ def _is_mapped(backend: str) -> bool:
 
 
 def _open(path: str, is_mapped: bool) -> _core.OpenModel:
+    if "://" in path:
+        with reading(_HEADER, shown(path)):
+            return _core.open(path, is_mapped, True, _LARGEST_HEADER)
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

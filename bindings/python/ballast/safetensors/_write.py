@@ -13,7 +13,7 @@ from typing import Any
 from ballast import _core
 from ballast.errors import ArgumentError, UnsupportedError, WriteError
 from ballast.safetensors._errors import SafetensorError, without_path, worded
-from ballast.safetensors._open import Filename, path_of
+from ballast.safetensors._open import Filename, path_of, shown
 
 #: A tensor as the core takes it: its name, dtype, shape and bytes.
 Item = tuple[str, str, tuple[int, ...], Any]
@@ -155,6 +155,8 @@ def to_bytes(items: Sequence[Item], metadata: Mapping[str, str] | None) -> bytes
 def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, str] | None) -> None:
     path = path_of(filename)
     texts = _texts(metadata)
+    if "://" in path:
+        raise SafetensorError(f"{_DOING}: I/O error: nothing can be written to a server ({shown(path)})")
     if why := _no_place(path):
         raise SafetensorError(f"{_DOING}: I/O error: {why} ({path}: cannot write)")
     # The core goes by the ending, and takes a name without one for a directory.
