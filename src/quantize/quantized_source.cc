@@ -44,7 +44,7 @@ Result<QuantizedModelInfo> describe_quantized(const std::string& path) {
                             .group_size = tensor.is_quantized() ? tensor.format.group_size : 0,
                             .parameters = checked_elements(tensor.shape).value_or(0),
                             .bytes = tensor.bytes,
-                            .file = tensor.file,
+                            .file = without_secrets(tensor.file),
                             .equalized = !tensor.format.restore.empty()});
   }
   return info;

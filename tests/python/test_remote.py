@@ -1,22 +1,23 @@
 """Models on servers: the right bytes or one clear error, and no more requests and bytes than are needed."""
 
-import hashlib
 import json
 import mmap
 import os
-import shutil
 import ssl
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy
 import pytest
 import safetensors.numpy
 from conftest import one_error_line
-from range_server import RangeServer, asked_range, etag_of
+from processes import peak_memory
+from range_server import RangeServer, etag_of
 
 import ballast
+import ballast.safetensors.numpy
 
 
 @pytest.fixture
@@ -179,6 +180,11 @@ def test_parts_of_a_large_file_cost_their_bytes(run, server, two_gibibytes, tmp_
     assert (len(server.requests), server.sent) == (tensor.nbytes >> 23, tensor.nbytes)
 
 
+def test_pipelines_do_not_keep_what_they_have_read(build_dir, two_gibibytes, tmp_path):
+    peak = peak_memory([build_dir / "ballast", "convert", two_gibibytes, tmp_path / "out.safetensors", "--exclude", "*.[013].*"])
+    assert peak < 200 << 20  # of 512 MiB that it reads
+
+
 def test_shards_are_opened_at_the_same_time(server, sharded):
     together = threading.Barrier(len(list(sharded.glob("*.safetensors"))), timeout=30)
     for file in sharded.iterdir():
@@ -211,6 +217,38 @@ def test_quantize_does_not_take_many_requests(run, server, tmp_path):
     line = one_error_line(run("quantize", tmp_path / "model.safetensors", tmp_path / "c", "--config", f"{server.url}/none.yaml"), 2)
     assert line.startswith(f"--config {server.url}/none.yaml: the server says 404")
     assert ballast.QuantizeConfig.from_yaml(f"{server.url}/settings.yaml").bit_width == 3
+
+
+def test_quantize_goes_on_after_a_kill(build_dir, run, server, tmp_path):
+    weights = {f"layers.{i}.weight": numpy.random.default_rng(i).standard_normal((2048, 1024), dtype=numpy.float32) for i in range(6)}
+    server.files["/model.safetensors"] = content = safetensors.numpy.save(weights)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    arguments = ["--bits", "4", "--method", "rtn", "--format", "mlx", "--min-accuracy", "0", "--resume", "--threads", "1"]
+    command = [str(build_dir / "ballast"), "quantize", f"{server.url}/model.safetensors", str(tmp_path / "out"), *arguments]
+    late = threading.Event()
+
+    def stop(handler, body, asked):
+        if asked[0] < len(body) // 2:
+            return False
+        late.set()
+        time.sleep(30)
+        return True
+
+    server.fault = stop
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert late.wait(60)
+    time.sleep(1)  # for what came before to be written
+    process.kill()
+    process.wait()
+    server.fault = None
+    server.forget()
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert run("quantize", tmp_path / "model.safetensors", tmp_path / "local", *arguments).returncode == 0
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "local/model.safetensors").read_bytes()
+    server.files["/model.safetensors"] = content[:-4] + b"\0\0\0\0"
+    server.forget()
+    assert subprocess.run(command, capture_output=True).returncode == 0  # another file: all anew
+    assert server.sent > len(content) // 2
 
 
 def test_long_headers_take_a_second_request(server):
@@ -343,6 +381,20 @@ def test_wrong_answers_are_refused(run, server, uri, what, tmp_path):
 def test_a_file_that_changes_is_noticed(server, uri, content):
     opened = ballast.open(uri)
     server.files["/model.safetensors"] = content[:-4] + b"\0\0\0\1"
+    with pytest.raises(ballast.ReadError, match="has changed on the server"):
+        opened["layers.0.weight"][...]
+
+
+def test_a_version_that_is_told_no_longer_is_another(server, uri, content):
+    """The server forgets its ETag."""
+    opened = ballast.open(uri)
+    part = {"Content-Range": "bytes {}-{}/{}"}
+
+    def without(handler, body, asked):
+        server.reply(handler, 206, body[slice(*asked)], {name: text.format(asked[0], asked[1] - 1, len(body)) for name, text in part.items()})
+        return True
+
+    server.fault = without
     with pytest.raises(ballast.ReadError, match="has changed on the server"):
         opened["layers.0.weight"][...]
 
@@ -499,6 +551,81 @@ def test_credentials_stay_with_their_host(run, server, uri, content):
         assert len(server.requests) == 1  # where it leads is remembered
 
 
+def test_credentials_stay_on_the_way_within_a_host(run, server, uri, content, model, tmp_path):
+    """A redirect to another path of the same host, by many at a time."""
+    server.files["/moved/model.safetensors"] = server.files["/big/model.safetensors"] = content
+
+    def guard(handler, body, asked):
+        if "Authorization" not in handler.headers:
+            server.reply(handler, 401, b"")
+        elif handler.path == "/model.safetensors":
+            server.reply(handler, 302, b"", {"Location": "/moved/model.safetensors"})
+        else:
+            return False
+        return True
+
+    server.fault = guard
+    with_password = uri.replace("http://", "http://user:pass@")
+    same(ballast.open(with_password), model)
+    result = run("download", with_password, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "model.safetensors").read_bytes() == content
+    assert all("Authorization" in headers for _, _, headers in server.requests)
+
+
+def secretive(uri):
+    return uri.replace("http://", "http://user:hunter2@") + "?sig=SECRETSIG"
+
+
+def test_secrets_are_nowhere(run, server, uri, content, tmp_path):
+    local = tmp_path / "model.safetensors"
+    local.write_bytes(content)
+    assert run("quantize", local, tmp_path / "q", "--bits", "4").returncode == 0
+    for file in (tmp_path / "q").iterdir():
+        server.files[f"/q/{file.name}"] = file.read_bytes()
+    secret, quantized, missing = secretive(uri), secretive(f"{server.url}/q/"), secretive(f"{server.url}/none.safetensors")
+    said = []
+    for arguments in (
+        ["validate", secret, quantized], ["validate", secret, quantized, "--json"], ["inspect", quantized], ["inspect", quantized, "--json"],
+        ["verify", quantized], ["dequantize", quantized, tmp_path / "d"], ["quantize", secret, tmp_path / "q2", "--json"],
+        ["inspect", missing], ["convert", missing, tmp_path / "c"], ["validate", secret, missing], ["diff", secret, missing],
+        ["quantize", secret, tmp_path / "q3", "--config", missing], ["inspect", missing.replace("http:", "HTTP:")],
+        ["inspect", "ftp://user:hunter2@host/x"], ["inspect", "s3://KEY:hunter2@bucket/x"], ["inspect", "http://us:hunter2/x@127.0.0.1/m.safetensors"],
+        ["download", missing, tmp_path / "e"], ["download", secret, tmp_path / "e", "--json"],
+    ):  # fmt: skip
+        result = run(*arguments)
+        said.append(result.stdout + result.stderr)
+    said += [str(ballast.validate(secret, quantized)), str(ballast.inspect(quantized)), str(ballast.inspect(secret))]
+    for call in (
+        lambda: ballast.QuantizeConfig.from_yaml(missing), lambda: ballast.safetensors.safe_open(missing, "np"),
+        lambda: ballast.safetensors.numpy.save_file({}, secret), lambda: ballast.open(Path(secret)),
+    ):  # fmt: skip
+        with pytest.raises((ballast.BallastError, OSError, ValueError)) as caught:
+            call()
+        said.append(str(caught.value))
+    said += [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in said if "hunter2" in text or "SECRETSIG" in text]
+
+
+def test_the_drop_in_takes_uris(uri, model):
+    loaded = ballast.safetensors.numpy.load_file(uri)
+    assert sorted(loaded) == sorted(model)
+    with ballast.safetensors.safe_open(uri, "np") as file:
+        numpy.testing.assert_array_equal(file.get_slice("layers.0.weight")[2:5], model["layers.0.weight"][2:5])
+
+
+def test_proxies(run, server, uri, monkeypatch):
+    """The server is its own proxy."""
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("no_proxy", "")
+    assert run("inspect", "http://models.invalid/model.safetensors").returncode == 0
+    assert server.requests[0][1] == "http://models.invalid/model.safetensors"
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    one_error_line(run("inspect", uri), 3)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert run("inspect", uri).returncode == 0
+
+
 def test_signed_addresses_that_expire_are_asked_for_again(server, uri, content, model):
     with RangeServer({"/cdn": content}) as other:
         signature = [0]
@@ -537,129 +664,3 @@ def test_certificates_are_checked(run, content, tmp_path, monkeypatch):
         assert run("inspect", uri).returncode == 0
         wrong_name = uri.replace("localhost", "127.0.0.1")
         assert "127.0.0.1" in one_error_line(run("inspect", wrong_name), 3)
-
-
-# Downloads
-
-
-def test_download_a_file(run, server, uri, content, tmp_path):
-    result = run("download", uri, tmp_path / "out")
-    assert result.returncode == 0, result.stderr
-    assert os.listdir(tmp_path / "out") == ["model.safetensors"]
-    assert (tmp_path / "out/model.safetensors").read_bytes() == content
-
-
-def test_download_checks_sums(run, server, uri, content, tmp_path):
-    sums = [hashlib.sha256(content).hexdigest(), "0" * 64]
-
-    def with_sum(handler, body, asked):
-        wanted = handler.headers.get("If-Match")
-        if wanted and wanted != f'"{sums[0]}"':
-            server.reply(handler, 412, b"")
-        else:
-            server.reply_part(handler, body, asked, f'"{sums[0]}"')
-        return True
-
-    server.fault = with_sum
-    told = json.loads(run("download", uri, tmp_path / "a", "--json").stdout)
-    assert [file["checked"] for file in told["files"]] == ["sha256"] and told["fetched_bytes"] > 0
-    again = json.loads(run("download", uri, tmp_path / "a", "--json").stdout)
-    assert [file["was_there"] for file in again["files"]] == [True] and again["fetched_bytes"] == 0
-    sums.reverse()
-    line = one_error_line(run("download", uri, tmp_path / "b"), 3)
-    assert "0" * 64 in line and hashlib.sha256(content).hexdigest() in line
-    assert not (tmp_path / "b/model.safetensors").exists()
-
-
-def test_download_needs_room(run, server, tmp_path):
-    server.files["/x.safetensors"] = b"x" * 1000
-
-    def huge(handler, body, asked):
-        server.reply(handler, 206, body[:1], {"Content-Range": f"bytes 0-0/{10**15}", "ETag": '"x"'})
-        return True
-
-    server.fault = huge
-    line = one_error_line(run("download", f"{server.url}/x.safetensors", tmp_path), 4)
-    assert str(10**15) in line and "are free" in line
-    assert os.listdir(tmp_path) == []
-
-
-def test_download_goes_on_after_kills(build_dir, server, tmp_path):
-    generator = numpy.random.default_rng(3)
-    content = generator.bytes(96 << 20)
-    server.files["/big.bin"] = content
-    etag_of(content)
-    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path / "out")]
-    server.delay = 0.05  # so that there is something to kill
-    kills = 0
-    while kills < 50:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            assert process.wait(0.02 + 0.01 * (kills % 12)) == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-        else:
-            assert (tmp_path / "out/big.bin").read_bytes() == content
-            shutil.rmtree(tmp_path / "out")
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    assert os.listdir(tmp_path / "out") == ["big.bin"]
-    assert (tmp_path / "out/big.bin").read_bytes() == content
-
-
-def kill_once_parts_are_noted(command, folder):
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal = folder / "big.bin.ballast-incomplete.journal"
-    for _ in range(600):
-        time.sleep(0.05)
-        if journal.exists() and journal.stat().st_size > 64:
-            break
-    process.kill()
-    process.wait()
-    assert journal.stat().st_size > 64  # parts were noted
-
-
-def test_a_journal_without_its_file_is_not_believed(build_dir, server, tmp_path):
-    content = numpy.random.default_rng(4).bytes(32 << 20)
-    server.files["/big.bin"] = content
-    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
-    asked = []
-
-    def stop(handler, body, part):
-        asked.append(part)
-        if len(asked) < 5:
-            return False
-        time.sleep(30)
-        return True
-
-    server.fault = stop
-    kill_once_parts_are_noted(command, tmp_path)
-    (tmp_path / "big.bin.ballast-incomplete").unlink()
-    server.fault = None
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    assert (tmp_path / "big.bin").read_bytes() == content
-    assert os.listdir(tmp_path) == ["big.bin"]
-
-
-def test_download_begins_anew_when_the_file_has_changed(build_dir, server, content, tmp_path):
-    first = numpy.random.default_rng(1).bytes(32 << 20)
-    second = numpy.random.default_rng(2).bytes(32 << 20)
-    server.files["/big.bin"] = first
-    served = threading.Semaphore(3)
-
-    def stop(handler, body, asked):
-        if served.acquire(blocking=False):
-            return False
-        time.sleep(0.2)
-        server.cut(handler)
-        return True
-
-    server.fault = stop
-    command = [str(build_dir / "ballast"), "download", f"{server.url}/big.bin", str(tmp_path)]
-    kill_once_parts_are_noted(command, tmp_path)
-    server.fault = None
-    server.files["/big.bin"] = second
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    assert (tmp_path / "big.bin").read_bytes() == second
-    assert os.listdir(tmp_path) == ["big.bin"]

@@ -112,12 +112,75 @@ def test_offline_without_a_cache(run, hub, monkeypatch):
     assert hub.front.requests == []
 
 
-def test_a_hub_that_is_away_leaves_the_cache(run, hub, monkeypatch):
+def test_downloads_take_what_the_cache_has(run, hub, tmp_path, monkeypatch):
+    assert run("download", "hf://org/model").returncode == 0
+    hub.cdn.forget()
+    told = json.loads(run("download", "hf://org/model", tmp_path / "a", "--json").stdout)
+    assert hub.cdn.requests == [] and told["fetched_bytes"] == 0
+    assert {file["checked"] for file in told["files"]} == {"sha256", "git"}
+    hub.front.forget()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for folder in ([], [tmp_path / "b"]):
+        result = run("download", "hf://org/model", *folder)
+        assert result.returncode == 0, result.stderr
+    for folder in ("a", "b"):
+        for name, body in hub.files.items():
+            assert (tmp_path / folder / name).read_bytes() == body
+    assert hub.front.requests == [] and hub.cdn.requests == []
+
+
+def test_files_of_any_ending(run, hub, tmp_path):
+    hub.files["README.md"] = b"# A model"
+    assert run("download", "hf://org/model/README.md", tmp_path).returncode == 0
+    assert (tmp_path / "README.md").read_bytes() == b"# A model"
+    assert "has no files" in one_error_line(run("download", "hf://org/model/nothing", tmp_path), 3)
+
+
+def test_quantized_models_are_pinned(run, sharded, hub, tmp_path):
+    assert run("quantize", sharded, tmp_path / "q", "--bits", "4").returncode == 0
+    hub.files = {file.name: file.read_bytes() for file in (tmp_path / "q").iterdir()}
+    hub.large = [name for name in hub.files if name.endswith(".parquet")]
+    hub.cdn.files = {f"/cdn/{name}": hub.files[name] for name in hub.large}
+    assert run("dequantize", "hf://org/model", tmp_path / "d").returncode == 0
+    resolved = [path for _, path, _ in hub.front.requests if "/resolve/" in path]
+    assert resolved and all(f"/resolve/{hub.commit}/" in path for path in resolved)
+
+
+@pytest.mark.parametrize(
+    "entries, expected",
+    [
+        ([[]] * 2000, "more than 1000 pages"),
+        ([[{"type": "file", "path": "a" * 5000, "size": 1, "oid": "0" * 40}]], "longer than 1024 bytes"),
+        ([[{"type": "file", "path": "a", "size": 1, "oid": "0" * 40}] * 2], "has 'a' twice"),
+        ([[{"type": "file", "path": "a.json.ballast-incomplete", "size": 1, "oid": "0" * 40}]], "--exclude"),
+        ([[{"type": "file", "path": "../a", "size": 1, "oid": "0" * 40}]], "the list of files has"),
+        ([[{"type": "file", "path": "a", "size": -1, "oid": "0" * 40}]], "no size of 'a'"),
+    ],
+)
+def test_lists_that_are_not_believed(run, hub, tmp_path, monkeypatch, entries, expected):
+    """Of a hub that means no good."""
+
+    def reply(handler, path, query):
+        at = int(query.rpartition("cursor=")[2]) if "cursor=" in query else 0
+        link = {"Link": f'<{hub.url}{path}?cursor={at + 1}>; rel="next"'} if at + 1 < len(entries) else {}
+        hub.reply_json(handler, entries[at], link)
+
+    monkeypatch.setattr(hub, "reply_tree", reply)
+    assert expected in one_error_line(run("download", "hf://org/model", tmp_path / "out"), 3)
+
+
+def test_a_hub_that_is_away_leaves_the_cache(run, hub, tmp_path):
     assert run("download", "hf://org/model").returncode == 0
     hub.front.__exit__()
     shard = sorted(hub.large)[0]
     try:
         assert run("verify", f"hf://org/model/{shard}", "--values").returncode == 0
+        for uri in ("hf://org/model", f"hf://org/model@{hub.commit}"):
+            assert run("inspect", uri).returncode == 0
+        for folder in ([], [tmp_path / "out"]):
+            result = run("download", "hf://org/model", *folder)
+            assert result.returncode == 0, result.stderr
+        assert (tmp_path / "out" / shard).read_bytes() == hub.files[shard]
     finally:
         hub.front = type(hub.cdn)()
         hub.front.__enter__()

@@ -18,6 +18,7 @@ import pytest
 import safetensors.numpy
 from conftest import one_error_line
 from moto.server import ThreadedMotoServer
+from range_server import RangeServer
 
 import ballast
 
@@ -121,6 +122,56 @@ def test_names_that_are_hard_to_sign(bucket):
         numpy.testing.assert_array_equal(ballast.open(f"s3://models/{name}/m.safetensors")["a"][...], model["a"])
 
 
+def test_dots_in_keys_are_letters(run, bucket):
+    model = safetensors.numpy.save({"a": numpy.zeros(3)})
+    bucket.put_object(Bucket="models", Key="a/m.safetensors", Body=model)
+    for key in ("x/../a/m.safetensors", "./a/m.safetensors", "../models/a/m.safetensors"):
+        assert run("inspect", f"s3://models/{key}").returncode == 3
+
+
+def test_sums(run, bucket, tmp_path):
+    body = os.urandom(300_000)
+    bucket.put_object(Bucket="models", Key="sums/a b.bin", Body=body, ChecksumAlgorithm="SHA256")
+    bucket.put_object(Bucket="models", Key="sums/plain.bin", Body=body)
+    told = json.loads(run("download", "s3://models/sums", tmp_path, "--json").stdout)
+    assert {os.path.basename(file["path"]): file["checked"] for file in told["files"]} == {"a b.bin": "sha256", "plain.bin": None}
+    assert (tmp_path / "a b.bin").read_bytes() == body
+
+
+REGION = "eu-north-1"
+AWAY = {
+    "a header": (301, b"", {"x-amz-bucket-region": REGION}),
+    "a document": (400, f"<Error><Code>AuthorizationHeaderMalformed</Code><Region>{REGION}</Region></Error>".encode(), {}),
+}
+
+
+@pytest.mark.parametrize("how", AWAY)
+def test_buckets_of_another_region(run, bucket, monkeypatch, tmp_path, how):
+    body = safetensors.numpy.save({"a": numpy.zeros(3)})
+    listed = (
+        "<ListBucketResult><EncodingType>url</EncodingType>"
+        "<Contents><Key>dir/my+model.safetensors</Key><Size>9</Size></Contents></ListBucketResult>"
+    )
+    with RangeServer({"/models/dir/my model.safetensors": body, "/models/": listed.encode()}) as server:
+
+        def check(handler, content, asked):
+            if f"/{REGION}/s3/" in handler.headers["Authorization"]:
+                return False
+            server.reply(handler, *AWAY[how])
+            return True
+
+        server.fault = check
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        for uri in ("s3://models/dir", "s3://models/dir/my model.safetensors"):
+            server.forget()
+            result = run("inspect", uri)
+            assert result.returncode == 0, result.stderr
+            asked = [headers["Authorization"] for _, path, headers in server.requests if "metadata.json" not in path]
+            assert sum(f"/{REGION}/s3/" not in each for each in asked) == 1  # it is remembered
+        assert run("download", "s3://models/dir", tmp_path).returncode == 0
+        assert (tmp_path / "my model.safetensors").read_bytes() == body
+
+
 def test_what_is_not_there(run, bucket):
     bucket.put_object(Bucket="models", Key="x/readme.txt", Body=b"x")
     assert "404" in one_error_line(run("inspect", "s3://models/nope.safetensors"), 3)
@@ -143,3 +194,10 @@ def test_profiles_and_secrets(run, bucket, tmp_path, monkeypatch):
     result = run("inspect", "s3://models/m.safetensors")
     assert result.returncode == 0, result.stderr
     assert "very-secret-key" not in result.stdout + result.stderr
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    (folder / "config").write_text(f"[profile other]\nendpoint_url = {endpoint}\n[profile work]\n")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")  # go before those of a profile
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret-key")
+    assert run("inspect", "s3://models/m.safetensors").returncode == 0
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert "AWS_PROFILE is 'nobody'" in one_error_line(run("inspect", "s3://models/m.safetensors"), 2)

@@ -72,9 +72,11 @@ bool is_inner(std::string_view path) {
   return !path.empty() && given.is_relative() && std::ranges::find(given, fs::path("..")) == given.end();
 }
 
-Result<std::string> ask(const std::string& url, const Interrupted& interrupted, Answer* answer) {
+// Where the cache has an answer, too, the hub is not waited for that long.
+Result<std::string> ask(const std::string& url, bool has_cached, const Interrupted& interrupted, Answer* answer) {
   *answer = {};
-  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, interrupted, answer);
+  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, interrupted, answer,
+                       has_cached ? 2 : Patience::kTries);
   if (!text && answer->status != 0) return std::unexpected(refusal(*answer, kHint));
   return text;
 }
@@ -185,7 +187,7 @@ Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted) {
   }
   Answer answer;
   const auto text = ask(fmt::format("{}/api/models/{}/revision/{}", endpoint(), place.repo, percent_encode(place.revision)),
-                        interrupted, &answer);
+                        cached.has_value(), interrupted, &answer);
   is_silent() = is_no_answer(text, answer) && cached;
   if (is_silent()) {
     place.revision = *cached;
@@ -211,26 +213,23 @@ Address hub_address(const HubPlace& place) {
 
 Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupted& interrupted) {
   const std::string prefix = folder.file.empty() ? "" : folder.file + "/";
-  const auto list_cached = [&] {
-    std::vector<ListedFile> files;
-    for (ListedFile file : HubCache(folder.repo).list(folder.revision)) {
-      if (!file.name.starts_with(prefix)) continue;
-      file.name.erase(0, prefix.size());
-      files.push_back(std::move(file));
-    }
-    return files;
-  };
-  if (is_hub_offline() || is_hub_silent()) return list_cached();
+  std::vector<ListedFile> cached;
+  for (ListedFile file : HubCache(folder.repo).list(folder.revision)) {
+    if (!file.name.starts_with(prefix)) continue;
+    file.name.erase(0, prefix.size());
+    cached.push_back(std::move(file));
+  }
+  if (is_hub_offline() || is_hub_silent()) return cached;
   Listing listing;
   std::string url =
       fmt::format("{}/api/models/{}/tree/{}{}{}?recursive=true", endpoint(), folder.repo, percent_encode(folder.revision),
                   folder.file.empty() ? "" : "/", percent_encode(folder.file, "/"));
   while (!url.empty()) {
     Answer answer;
-    const auto text = ask(url, interrupted, &answer);
-    if (is_no_answer(text, answer)) {
+    const auto text = ask(url, !cached.empty(), interrupted, &answer);
+    if (is_no_answer(text, answer) && !cached.empty()) {
       is_silent() = true;
-      if (auto cached = list_cached(); !cached.empty()) return cached;
+      return cached;
     }
     if (!text) return std::unexpected(text.error());
     auto page = parse_hub_page(*text, prefix);

@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kMostFailures = 5;
 constexpr std::uint64_t kProgress = 16 << 10;  // less is no reason to go on for ever
 constexpr milliseconds kFirstPause{250};
 constexpr milliseconds kLongestPause{8000};
@@ -70,7 +69,7 @@ std::string own_words(const Answer& answer) {
 }  // namespace
 
 bool Patience::wait(std::optional<std::string_view> retry_after) {
-  if (++failures_ >= kMostFailures) return false;
+  if (++failures_ >= tries_) return false;
   static thread_local std::minstd_rand random(std::random_device{}());
   const auto most = std::min(kLongestPause, kFirstPause * (1 << (failures_ - 1)));
   auto pause = milliseconds(std::uniform_int_distribution<std::int64_t>(0, most.count())(random));
@@ -115,8 +114,8 @@ Result<Answer> Patience::ask(const std::function<Request()>& make_request, const
 }
 
 Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
-                             Answer* answer) {
-  Patience patience(Patience::Partial::kLost, interrupted);
+                             Answer* answer, int tries) {
+  Patience patience(Patience::Partial::kLost, interrupted, tries);
   std::string text;
   bool is_too_long = false;
   const auto got = patience.ask(

@@ -14,7 +14,10 @@ class Patience {
  public:
   // What comes before a connection breaks is progress only for those who go on behind it.
   enum class Partial { kKept, kLost };
-  Patience(Partial partial, const Interrupted& interrupted) : partial_(partial), interrupted_(interrupted) {}
+  Patience(Partial partial, const Interrupted& interrupted, int tries = kTries)
+      : partial_(partial), interrupted_(interrupted), tries_(tries) {}
+
+  static constexpr int kTries = 5;
 
   // The first answer that is final, success or not.
   Result<Answer> ask(const std::function<Request()>& make_request, const TakeBody& take);
@@ -25,13 +28,14 @@ class Patience {
  private:
   Partial partial_;
   const Interrupted& interrupted_;
+  int tries_;
   int failures_ = 0;  // since something came that is worth the name
   bool is_interrupted_ = false;
 };
 
 // The whole body of a small document.
 Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
-                             Answer* answer = nullptr);
+                             Answer* answer = nullptr, int tries = Patience::kTries);
 
 // For an answer that is no success: what the server says, and `hint` where it refuses.
 Error refusal(const Answer& answer, std::string_view hint);
