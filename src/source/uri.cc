@@ -106,8 +106,9 @@ std::string without_secrets(const std::string& path) {
   // A slash in a password ends what looks like the host, with a port that is none.
   const std::size_t end = authority.contains('@') || has_port || authority.contains('[') ? host + authority.size() : shown.size();
   const std::size_t at = std::string_view(shown).substr(0, end).rfind('@');
-  if (at != std::string::npos && at >= host) shown.erase(host, at + 1 - host);
-  return shown;
+  if (at == std::string::npos || at < host) return shown;
+  shown.erase(host, at + 1 - host);
+  return without_secrets(shown);
 }
 
 std::string shown(const std::string& path) { return escape(without_secrets(path)); }

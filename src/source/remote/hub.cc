@@ -135,7 +135,9 @@ Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::str
   return files;
 }
 
-std::string HubPlace::uri() const { return fmt::format("{}{}@{}{}{}", kScheme, repo, revision, file.empty() ? "" : "/", file); }
+std::string HubPlace::uri() const {
+  return fmt::format("{}{}@{}{}{}", kScheme, repo, percent_encode(revision), file.empty() ? "" : "/", file);
+}
 bool HubPlace::is_pinned() const { return is_commit(revision); }
 
 Result<HubPlace> parse_hub_place(const std::string& uri) {

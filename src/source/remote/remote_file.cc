@@ -12,12 +12,6 @@
 namespace ballast::remote {
 namespace {
 
-struct ContentRange {
-  std::uint64_t begin;
-  std::uint64_t end;
-  std::uint64_t size;
-};
-
 std::optional<std::uint64_t> take_number(std::string_view& text) {
   std::uint64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -30,18 +24,6 @@ bool take_text(std::string_view& text, std::string_view expected) {
   if (!text.starts_with(expected)) return false;
   text.remove_prefix(expected.size());
   return true;
-}
-
-// bytes 0-99/1000
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-  if (!take_text(text, "bytes ")) return std::nullopt;
-  const auto begin = take_number(text);
-  if (!begin || !take_text(text, "-")) return std::nullopt;
-  const auto last = take_number(text);
-  if (!last || *last < *begin || *last == UINT64_MAX || !take_text(text, "/")) return std::nullopt;
-  const auto size = take_number(text);
-  if (!size || !text.empty() || *last >= *size) return std::nullopt;
-  return ContentRange{.begin = *begin, .end = *last + 1, .size = *size};
 }
 
 std::optional<std::uint64_t> content_length(const Answer& answer) {
@@ -88,6 +70,17 @@ class Scatter {
 };
 
 }  // namespace
+
+std::optional<ContentRange> parse_content_range(std::string_view text) {
+  if (!take_text(text, "bytes ")) return std::nullopt;
+  const auto begin = take_number(text);
+  if (!begin || !take_text(text, "-")) return std::nullopt;
+  const auto last = take_number(text);
+  if (!last || *last < *begin || *last == UINT64_MAX || !take_text(text, "/")) return std::nullopt;
+  const auto size = take_number(text);
+  if (!size || !text.empty() || *last >= *size) return std::nullopt;
+  return ContentRange{.begin = *begin, .end = *last + 1, .size = *size};
+}
 
 // Servers that mirror each other agree on the ETag, and not always on the date. One that told something tells it again.
 bool Version::is_same(const Version& other) const {

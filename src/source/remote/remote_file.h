@@ -48,6 +48,14 @@ struct Transfer {
   std::span<const Range> parts;
 };
 
+// Which part of a file an answer has.
+struct ContentRange {
+  std::uint64_t begin;
+  std::uint64_t end;
+  std::uint64_t size;  // of the file
+};
+std::optional<ContentRange> parse_content_range(std::string_view text);  // bytes 0-99/1000
+
 // A file of a server that gives parts of files. All of it may be used from many threads.
 class RemoteFile {
  public:
