@@ -4,10 +4,13 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/fail.h"
 
 namespace ballast::remote {
 namespace {
@@ -59,7 +62,7 @@ class Plan {
     if (chunk.error) return std::unexpected(*chunk.error);
     std::memcpy(out.data(), chunk.bytes.data() + (offset - chunk.begin), count);
     chunk.read += count;
-    if (chunk.read >= chunk.end - chunk.begin) chunk.let_go();
+    if (chunk.read >= chunk.end - chunk.begin) let_go(chunk);
     return Taken{.bytes = count, .is_copied = true};
   }
 
@@ -73,12 +76,21 @@ class Plan {
     std::uint64_t read = 0;  // bytes of it
     std::vector<std::byte> bytes;
     std::optional<Error> error;
-
-    void let_go() {
-      state = State::kGone;
-      std::vector<std::byte>().swap(bytes);  // an assignment would keep the memory
-    }
   };
+
+  // Its memory is for the next ones.
+  void let_go(Chunk& chunk) {
+    chunk.state = State::kGone;
+    if (spare_.size() < window_) spare_.push_back(std::move(chunk.bytes));
+    std::vector<std::byte>().swap(chunk.bytes);
+  }
+
+  std::vector<std::byte> take_spare() {
+    if (spare_.empty()) return {};
+    std::vector<std::byte> bytes = std::move(spare_.back());
+    spare_.pop_back();
+    return bytes;
+  }
 
   // At the first read: of many files that are expected one is read after the other.
   void start() {
@@ -94,9 +106,9 @@ class Plan {
       Chunk& chunk = chunks_[next_++];
       if (chunk.state != State::kExpected) continue;
       chunk.state = State::kOnItsWay;
+      std::vector<std::byte> bytes = take_spare();
       lock.unlock();
-      std::vector<std::byte> bytes(chunk.end - chunk.begin);
-      auto fetched = source_.read_at(chunk.begin, bytes);
+      auto fetched = fetch(chunk, bytes);
       lock.lock();
       chunk.state = State::kThere;
       chunk.bytes = std::move(bytes);
@@ -105,12 +117,21 @@ class Plan {
     }
   }
 
+  Result<void> fetch(const Chunk& chunk, std::vector<std::byte>& bytes) const {
+    try {
+      bytes.resize(chunk.end - chunk.begin);
+    } catch (const std::bad_alloc&) {  // a thread of our own has nobody to throw it to
+      return fail(Errc::kUnsupported, "no memory for {} bytes that are read ahead", chunk.end - chunk.begin);
+    }
+    return source_.read_at(chunk.begin, bytes);
+  }
+
   // What lies far behind will hardly be read any more.
   void advance_to(std::size_t position) {
     if (position <= reached_) return;
     reached_ = position;
     for (; behind_ + window_ < reached_; ++behind_) {
-      if (chunks_[behind_].state == State::kThere) chunks_[behind_].let_go();
+      if (chunks_[behind_].state == State::kThere) let_go(chunks_[behind_]);
     }
     changed_.notify_all();
   }
@@ -124,6 +145,7 @@ class Plan {
   std::size_t reached_ = 0;  // the furthest that was read from
   std::size_t behind_ = 0;   // those before it are not held any more
   bool is_stopped_ = false;
+  std::vector<std::vector<std::byte>> spare_;
   std::vector<std::jthread> fetchers_;  // last, so that they end first
 };
 
