@@ -287,7 +287,8 @@ class Downloads {
   // What has come, for the next run. What fails now has failed before.
   void keep_journals() {
     for (const auto& item : items_) {
-      if (item->journal) static_cast<void>(item->journal->flush());
+      if (!item->journal) continue;
+      [[maybe_unused]] const auto flushed = item->journal->flush();
     }
   }
 
