@@ -149,11 +149,11 @@ Result<Address> address_of(const std::string& uri) {
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options) {
-  if (!is_uri(path)) return open_file(path, options.access);
+  if (!is_uri(path)) return open_file(path, options.access, options.map_mode);
   if (is_hub(path)) {
     const auto cached = find_cached(path, options);
     if (!cached) return std::unexpected(cached.error());
-    if (*cached) return open_file(**cached, options.access);
+    if (*cached) return open_file(**cached, options.access, options.map_mode);
   }
   auto address = address_of(path);
   if (!address) return std::unexpected(address.error());
