@@ -64,6 +64,7 @@ export interface NativeOpenOptions {
 interface Native {
   version: string;
   setErrorFactory(make: typeof errorOf): void;
+  shutDown(): void;
   open(path: NativePath, options: NativeOpenOptions): Job<NativeModel>;
   createSink(path: NativePath, tensors: [name: string, dtype: string, shape: number[]][], options: object): Job<NativeSink>;
   convert(source: NativePath | NativeModel, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
@@ -81,3 +82,4 @@ function load(): Native {
 
 export const native = load();
 native.setErrorFactory(errorOf);
+process.once('exit', () => native.shutDown()); // waits until work under way has stopped

@@ -55,12 +55,9 @@ void Job::tell_progress(Napi::Env env) {
   const Napi::Value answer =
       on_progress_.Call({Napi::Number::New(env, static_cast<double>(report->done)),
                          Napi::Number::New(env, static_cast<double>(report->total)), Napi::String::New(env, report->what)});
-  if (env.IsExceptionPending()) {  // only when the environment is being ended
-    env.GetAndClearPendingException();
-    stop();
-  } else if (answer.IsBoolean() && !answer.As<Napi::Boolean>().Value()) {
-    stop();
-  }
+  if (env.IsExceptionPending()) env.GetAndClearPendingException();
+  // It gives nothing only when the environment is being ended.
+  if (answer.IsEmpty() || (answer.IsBoolean() && !answer.As<Napi::Boolean>().Value())) stop();
 }
 
 void Job::settle(Napi::Env env) {
@@ -92,9 +89,8 @@ Napi::Value Jobs::start(Napi::Env env, Length length, Job::Work work, const Napi
                         const std::vector<Napi::Value>& held) {
   const auto job = std::make_shared<Job>(env, std::move(work), on_progress, held);
   if (!job->on_progress_.IsEmpty()) {
-    job->ask_to_tell_ = [this, job = job.get()] {
-      // Settling tells what is left, so that the job is there as long as this is.
-      post([job](Napi::Env called) { job->tell_progress(called); });
+    job->ask_to_tell_ = [this, weak = std::weak_ptr(job)] {
+      post([told = weak.lock()](Napi::Env called) { told->tell_progress(called); });
     };
   }
   auto made = Napi::Object::New(env);
@@ -184,6 +180,7 @@ void Jobs::shut_down() {
   }
   wake_.notify_all();
   for (std::thread& thread : pool_) thread.join();
+  pool_.clear();
   for (const auto& job : running_) {
     if (job->thread_.joinable()) job->thread_.join();
     job->on_progress_.Reset();

@@ -79,7 +79,8 @@ class Jobs {
   Napi::Value start(Napi::Env env, Length length, Job::Work work, const Napi::Value& on_progress,
                     const std::vector<Napi::Value>& held = {});
 
-  // Stops what is running and waits for it: once the environment is gone, so is this code if it was a worker's.
+  // Stops what is running and waits for it, since nothing may run on when the process exits or, in a worker, this code is
+  // unloaded. Nothing runs after that. May be called again.
   void shut_down();
 
  private:

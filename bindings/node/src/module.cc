@@ -19,12 +19,19 @@ Napi::Value set_error_factory(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// Node runs no cleanup hooks when the main thread calls process.exit().
+Napi::Value shut_down(const Napi::CallbackInfo& info) {
+  Addon::of(info.Env()).jobs.shut_down();
+  return info.Env().Undefined();
+}
+
 Napi::Object define_all(Napi::Env env, Napi::Object exports) {
   auto* const addon = std::make_unique<Addon>(env).release();
   env.SetInstanceData(addon);  // which deletes it
   env.AddCleanupHook([](Addon* ended) { ended->jobs.shut_down(); }, addon);
   exports.Set("version", std::string(kVersion));
   exports.Set("setErrorFactory", Napi::Function::New(env, &set_error_factory));
+  exports.Set("shutDown", Napi::Function::New(env, &shut_down));
   NativeModel::define(env, exports);
   define_write(env, exports);
   define_quantize(env, exports);

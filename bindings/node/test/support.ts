@@ -121,11 +121,11 @@ export class RangeServer {
   }
 }
 
-/** Runs a program of Node in a folder, and gives what it printed and its exit code. */
-export function runNode(folder: string, script: string, ...given: string[]): Promise<{ code: number | string; printed: string }> {
+/** Runs Node in a folder, and gives what it printed and its exit code. */
+export function runNode(folder: string, ...given: string[]): Promise<{ code: number | string; printed: string }> {
   return new Promise((done) => {
     const options = { cwd: folder, timeout: 50_000 };
-    execFile(process.execPath, ['--expose-gc', script, ...given], options, (error, out, said) => {
+    execFile(process.execPath, ['--expose-gc', ...given], options, (error, out, said) => {
       done({ code: error === null ? 0 : (error.code ?? error.signal ?? 'killed'), printed: out + said });
     });
   });
