@@ -16,11 +16,11 @@ function run(program, ...given) {
 try {
   // What is configured already stays as it is, but for the addon.
   if (existsSync(`${build}/CMakeCache.txt`)) run('cmake', '-DBALLAST_NODE=ON', build);
-  else run('cmake', '--preset', 'release', ...(existsSync(`${root}.venv`) ? [] : ['-DBALLAST_PYTHON=OFF']));
+  else run('cmake', '--preset', 'release');
   run('cmake', '--build', build, '--target', 'ballast_node');
   const compiler = createRequire(import.meta.url).resolve('typescript/bin/tsc');
   run(process.execPath, compiler, '-p', fileURLToPath(new URL('..', import.meta.url)));
 } catch (error) {
-  console.error(`ballast: the addon could not be built: ${error.message}; scripts/setup installs what the build needs`);
+  console.error(`ballast: the addon could not be built: ${error.message}; scripts/setup installs what that needs`);
   process.exit(1);
 }

@@ -34,9 +34,10 @@ describe('the samples', () => {
     expect(samples.length).toBeGreaterThan(4);
     const printed = await run('guide', samples.join('\n'));
     for (const line of [
-      "Model('model.safetensors', 2 tensors, 2,112 parameters)", 'embed.weight BF16 [ 64, 32 ]', '2112 64 2048 2048 128 32', 'Error: that will do',
+      "Model('model.safetensors', 2 tensors, 2,112 parameters)", 'embed.weight BF16 [ 64, 32 ]', '2112 64 2048 2048 128 32', 
       '24 tensors, 20672 parameters, safetensors, ./qwen3-tiny/model.safetensors', '20672 2', 'true',
     ]) expect(printed.split('\n')).toContain(line);
+    expect(printed).toContain(': 4352 of 4352 bytes\n');
   });
 
   test('of the README runs', async () => {
