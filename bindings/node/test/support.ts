@@ -1,7 +1,7 @@
 // What tests share: folders, models made by the package itself, servers, and programs of their own.
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -79,6 +79,18 @@ export async function writeQwen3(folder: string, shapes = qwen3Shapes(), file = 
 }
 
 export { CONFIG as QWEN3_CONFIG };
+
+/** A file of zeros that takes no room: F32 tensors of 4 MiB. */
+export function writeSparse(path: string, count: number): string {
+  const size = 4 << 20;
+  const tensors = Array.from({ length: count }, (_, i) => [`up.${i}.weight`, { dtype: 'F32', shape: [1024, 1024], data_offsets: [i * size, (i + 1) * size] }]);
+  const header = Buffer.from(JSON.stringify(Object.fromEntries(tensors)));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  writeFileSync(path, Buffer.concat([length, header]));
+  truncateSync(path, 8 + header.length + count * size);
+  return path;
+}
 
 /** All files below a folder. */
 export function filesIn(folder: string): string[] {

@@ -8,7 +8,7 @@ import {
 } from 'ballast';
 import { beforeAll, describe, expect, test } from 'vitest';
 
-import { filesIn, noise, tempFolder, writeQwen3, writeSample } from './support';
+import { filesIn, noise, tempFolder, writeQwen3, writeSample, writeSparse } from './support';
 
 const folder = tempFolder();
 const sample = join(folder, 'model.safetensors');
@@ -95,10 +95,10 @@ describe('quantizeModel()', () => {
   });
 });
 
-type Work = (out: string, options: { progress?: Progress; signal?: AbortSignal }) => Promise<unknown>;
+type Work = (out: string, options: { progress?: Progress; signal?: AbortSignal }, source?: string) => Promise<unknown>;
 const WORKS: [string, Work][] = [
-  ['convertModel', (out, options) => convertModel(large, out, { dtype: 'bf16', ...options } as ConvertOptions)],
-  ['quantizeModel', (out, options) => quantizeModel(large, out, { format: 'mlx', ...options } as QuantizeOptions)],
+  ['convertModel', (out, options, source = large) => convertModel(source, out, { dtype: 'bf16', ...options } as ConvertOptions)],
+  ['quantizeModel', (out, options, source = large) => quantizeModel(source, out, { format: 'mlx', ...options } as QuantizeOptions)],
 ];
 
 describe.each(WORKS)('%s() that is watched', (name, work) => {
@@ -124,16 +124,17 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
   });
 
   test('is stopped by its callback or its signal, and leaves nothing behind', async () => {
+    const long = name === 'convertModel' ? writeSparse(join(folder, 'long.safetensors'), 256) : large;
     const before = filesIn(folder);
     const gone = join(folder, `${name}-gone`);
     const reason = new Error('enough');
-    await expect(work(gone, { progress: () => { throw reason; } })).rejects.toBe(reason);
-    await expect(work(gone, { progress: () => false })).rejects.toBeInstanceOf(CancelledError);
-    await expect(work(gone, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(work(gone, { progress: () => { throw reason; } }, long)).rejects.toBe(reason);
+    await expect(work(gone, { progress: () => false }, long)).rejects.toBeInstanceOf(CancelledError);
+    await expect(work(gone, { signal: AbortSignal.abort(reason) }, long)).rejects.toBe(reason);
     const controller = new AbortController();
-    await expect(work(gone, { signal: controller.signal, progress: () => controller.abort(reason) })).rejects.toBe(reason);
+    await expect(work(gone, { signal: controller.signal, progress: () => controller.abort(reason) }, long)).rejects.toBe(reason);
     const timed = AbortSignal.timeout(1);
-    await expect(work(gone, { signal: timed })).rejects.toMatchObject({ name: 'TimeoutError' });
+    await expect(work(gone, { signal: timed }, long)).rejects.toMatchObject({ name: 'TimeoutError' });
     expect(filesIn(folder)).toEqual(before);
   });
 
