@@ -161,9 +161,9 @@ export class Model implements Iterable<string>, Disposable {
    */
   tensor(name: string): TensorArray {
     const opened = this.#open();
-    const [dtype] = this.#find(name);
+    const [dtype, , begin, end] = this.#find(name);
     let buffer = this.#buffers.get(name)?.deref();
-    if (buffer === undefined) {
+    if (buffer === undefined || buffer.byteLength !== end - begin) { // which ArrayBuffer.transfer() makes 0
       buffer = opened.view(name);
       this.#buffers.set(name, new WeakRef(buffer));
     }

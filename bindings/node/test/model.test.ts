@@ -153,6 +153,16 @@ describe('tensor()', () => {
     expect(array).toEqual(noise(64));
   });
 
+  test('may move to another buffer, where there is ArrayBuffer.transfer()', async () => {
+    const model = await openModel(sample);
+    const buffer = model.tensor('bias').buffer as ArrayBuffer & { transfer?: () => ArrayBuffer };
+    if (buffer.transfer === undefined) return;
+    const moved = buffer.transfer();
+    expect(model.tensor('bias')).toEqual(noise(64));
+    model.close();
+    expect(new Float32Array(moved)).toEqual(noise(64));
+  });
+
   test('says what is not there', async () => {
     const model = await openModel(sample);
     const missing = new TensorNotFoundError(`${sample}: no tensor 'no' among 2`);
