@@ -61,6 +61,7 @@ export class Model implements Iterable<string>, Disposable {
   readonly #summary: NativeSummary;
   readonly #buffers = new Map<string, WeakRef<ArrayBuffer>>();
   #names: readonly string[] | undefined;
+  #files: readonly string[] | undefined;
   #config: { file: ModelConfig | null; usual: ModelConfig; modality: Modality | null } | undefined;
 
   /** @internal */
@@ -109,8 +110,9 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   /** The files of weights. */
-  get files(): string[] {
-    return this.#open().files();
+  get files(): readonly string[] {
+    const opened = this.#open();
+    return (this.#files ??= Object.freeze(opened.files()));
   }
 
   /** What the files say of themselves. */
@@ -141,7 +143,7 @@ export class Model implements Iterable<string>, Disposable {
 
   /** What is known of a tensor without reading it. */
   info(name: string): TensorInfo {
-    const opened = this.#open();
+    const files = this.files;
     const [dtype, shape, begin, end, file] = this.#find(name);
     const nbytes = end - begin;
     return {
@@ -150,7 +152,7 @@ export class Model implements Iterable<string>, Disposable {
       shape,
       size: shape.reduce((count, dim) => count * dim, 1),
       nbytes,
-      file: opened.files()[file]!,
+      file: files[file]!,
       dataOffsets: [begin, end],
     };
   }
