@@ -36,6 +36,7 @@ struct OpenOptions {
   Access access = Access::kAuto;
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
+  bool writable_views = false;        // views may be written to: that stays in this process, and the file as it is
   std::function<bool()> interrupted;  // asked while a server is waited for; true gives up with kCancelled. May be empty
 };
 
@@ -115,6 +116,8 @@ class Model {
 
   // Copies the values as another dtype, on all cores. F6 and C64 convert to nothing but themselves.
   Result<Tensor> read_as(std::string_view name, DType dtype, OnLoss on_loss = OnLoss::kRefuse) const;
+  // Likewise, to exactly the bytes of `out`.
+  Result<void> read_as_into(std::string_view name, DType dtype, std::span<std::byte> out, OnLoss on_loss = OnLoss::kRefuse) const;
   // The values as an F32 matrix: the first dimension by the product of all others. A vector [n] is [n, 1], a scalar [1, 1].
   Result<Tensor> read_2d(std::string_view name, OnLoss on_loss = OnLoss::kRefuse) const;
   Result<std::vector<Tensor>> read_all_2d(OnLoss on_loss = OnLoss::kRefuse) const;  // in the order of tensors()

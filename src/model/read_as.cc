@@ -24,6 +24,13 @@ Result<std::uint64_t> bytes_of(std::uint64_t elements, DType dtype) {
   return *bits_in_all / 8;
 }
 
+Result<std::uint64_t> converted_bytes(const TensorInfo& tensor, DType dtype) {
+  if (!can_convert(tensor.dtype, dtype)) {
+    return fail(Errc::kUnsupported, "{} does not convert to {}", name(tensor.dtype), name(dtype));
+  }
+  return bytes_of(tensor.elements(), dtype);
+}
+
 // Losses of several blocks, as if there were one.
 void merge(ConversionLoss& all, const ConversionLoss& block, std::uint64_t first_of_block) {
   if (block.count == 0) return;
@@ -42,19 +49,11 @@ Result<std::vector<std::uint64_t>> matrix_shape(Shape shape) {
 
 }  // namespace
 
-Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape,
-                                     OnLoss on_loss) const {
+Result<void> Model::State::read_as_into(const TensorInfo& tensor, DType dtype, std::span<std::byte> out, OnLoss on_loss) const {
   const auto here = [&](const Error& error) { return error_in(tensor, error); };
-  if (!can_convert(tensor.dtype, dtype)) {
-    return here(
-        {.code = Errc::kUnsupported, .message = fmt::format("{} does not convert to {}", name(tensor.dtype), name(dtype))});
-  }
-  const auto out_bytes = bytes_of(tensor.elements(), dtype);
-  if (!out_bytes) return here(out_bytes.error());
-  Tensor out(std::string(tensor.name), dtype, std::move(shape), *out_bytes);
   if (tensor.dtype == dtype) {
-    if (auto read = source(tensor).read_at(position(tensor), out.bytes()); !read) return here(read.error());
-    return out;
+    if (auto read = source(tensor).read_at(position(tensor), out); !read) return here(read.error());
+    return {};
   }
 
   const std::uint64_t block_values = kBlockBytes * 8 / bits(tensor.dtype);
@@ -69,7 +68,7 @@ Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std:
     if (!buffers[worker]) buffers[worker].reset(allocate_bytes(kBlockBytes));
     const std::uint64_t begin = i * kBlockBytes;
     const std::span in(buffers[worker].get(), std::min<std::uint64_t>(kBlockBytes, tensor.bytes() - begin));
-    const std::span to = out.bytes().subspan(i * out_block, std::min(out_block, *out_bytes - i * out_block));
+    const std::span to = out.subspan(i * out_block, std::min(out_block, out.size() - i * out_block));
     const auto read = source(tensor).read_at(position(tensor) + begin, in);
     const auto converted = read ? convert_values(tensor.dtype, in, dtype, to) : std::unexpected(read.error());
 
@@ -84,7 +83,30 @@ Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std:
                  .message = fmt::format("{} of {} values of {} cannot be kept as {}, the first at {}", loss.count,
                                         tensor.elements(), name(tensor.dtype), name(dtype), loss.first)});
   }
+  return {};
+}
+
+Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape,
+                                     OnLoss on_loss) const {
+  const auto bytes = converted_bytes(tensor, dtype);
+  if (!bytes) return error_in(tensor, bytes.error());
+  Tensor out(std::string(tensor.name), dtype, std::move(shape), *bytes);
+  if (auto read = read_as_into(tensor, dtype, out.bytes(), on_loss); !read) return std::unexpected(read.error());
   return out;
+}
+
+Result<void> Model::read_as_into(std::string_view name, DType dtype, std::span<std::byte> out, OnLoss on_loss) const {
+  const auto tensor = state_->get(name);
+  if (!tensor) return std::unexpected(tensor.error());
+  const auto bytes = converted_bytes(**tensor, dtype);
+  if (!bytes) return state_->error_in(**tensor, bytes.error());
+  if (out.size() != *bytes) {
+    const Error error{
+        .code = Errc::kInvalidArgument,
+        .message = fmt::format("is {} bytes of {}, there is room for {}", *bytes, ballast::name(dtype), out.size())};
+    return state_->error_in(**tensor, error);
+  }
+  return state_->read_as_into(**tensor, dtype, out, on_loss);
 }
 
 Result<Tensor> Model::read_as(std::string_view name, DType dtype, OnLoss on_loss) const {

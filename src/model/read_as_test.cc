@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <numeric>
 
@@ -47,6 +48,19 @@ TEST(ReadAs, TheSameDTypeIsACopy) {
   const auto tensor = open(file).read_as("t", DType::kF6E2M3);
   ASSERT_TRUE(tensor) << tensor.error().message;
   EXPECT_EQ(test::to_text(tensor->bytes()), "abc");
+}
+
+TEST(ReadAs, FillsMemoryOfTheSizeThatItNeeds) {
+  const std::string file = one_tensor(DType::kBF16, "[2]", raw<std::uint16_t>({0x3f80, 0x4000}));
+  const Model model = open(file);
+  std::array<float, 2> out{};
+  const auto bytes = std::as_writable_bytes(std::span(out));
+  EXPECT_TRUE(model.read_as_into("t", DType::kF32, bytes));
+  EXPECT_THAT(out, ElementsAre(1, 2));
+  EXPECT_TRUE(fails(model.read_as_into("t", DType::kF32, bytes.first(4)), Errc::kInvalidArgument,
+                    "m: tensor 't': is 8 bytes of F32, there is room for 4"));
+  EXPECT_TRUE(
+      fails(model.read_as_into("t", DType::kC64, bytes), Errc::kUnsupported, "m: tensor 't': BF16 does not convert to C64"));
 }
 
 TEST(ReadAs, TensorsLongerThanABlockAreWholeAndInOrder) {

@@ -31,6 +31,7 @@ struct Model::State {
   std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
 
   // Reads the values as `dtype` and calls them `shape`, which must have as many elements as the tensor.
+  Result<void> read_as_into(const TensorInfo& tensor, DType dtype, std::span<std::byte> out, OnLoss on_loss) const;
   Result<Tensor> read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape, OnLoss on_loss) const;
 
   void join_shards();

@@ -57,7 +57,8 @@ bool is_on_network(int fd) {
 
 class FileSource final : public Source {
  public:
-  FileSource(FileDescriptor fd, std::uint64_t size, bool mappable) : fd_(std::move(fd)), size_(size), mappable_(mappable) {}
+  FileSource(FileDescriptor fd, std::uint64_t size, bool mappable, MapMode mode)
+      : fd_(std::move(fd)), size_(size), mappable_(mappable), mode_(mode) {}
 
   ~FileSource() override {
     if (map_ != nullptr) ::munmap(map_, size_);
@@ -132,7 +133,10 @@ class FileSource final : public Source {
     if (auto checked = check_size(); !checked) return std::unexpected(checked.error());
     const std::scoped_lock lock(mutex_);
     if (map_ == nullptr) {
-      void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
+      // Few pages of a writable map are ever written to, so that no memory is set aside for all of them.
+      const bool writable = mode_ == MapMode::kCopyOnWrite;
+      void* const address = ::mmap(nullptr, size_, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                                   writable ? MAP_PRIVATE | MAP_NORESERVE : MAP_PRIVATE, fd_.get(), 0);
       if (address == MAP_FAILED) return fail_errno(Errc::kIo, errno, "mapping {} bytes", size_);
       map_ = address;
     }
@@ -193,6 +197,7 @@ class FileSource final : public Source {
   FileDescriptor fd_;
   std::uint64_t size_;
   bool mappable_;
+  MapMode mode_;
   mutable std::mutex mutex_;
   mutable void* map_ = nullptr;  // made at the first view, so that opening does not pay for it
   mutable std::optional<FileDescriptor> direct_;
@@ -201,7 +206,7 @@ class FileSource final : public Source {
 
 }  // namespace
 
-Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access) {
+Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access, MapMode mode) {
   if (path.find('\0') != std::string::npos) return fail(Errc::kInvalidArgument, "cannot open: the path holds a NUL byte");
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block us
   if (fd.get() < 0) return fail_errno(code_of(errno), errno, "cannot open");
@@ -209,7 +214,7 @@ Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access
   if (::fstat(fd.get(), &status) != 0) return fail_errno(code_of(errno), errno, "cannot open");
   if (!S_ISREG(status.st_mode)) return fail(Errc::kIo, "is not a regular file");
   const bool mappable = access == Access::kMmap || (access == Access::kAuto && !is_on_network(fd.get()));
-  return std::make_unique<FileSource>(std::move(fd), static_cast<std::uint64_t>(status.st_size), mappable);
+  return std::make_unique<FileSource>(std::move(fd), static_cast<std::uint64_t>(status.st_size), mappable, mode);
 }
 
 }  // namespace ballast

@@ -36,6 +36,20 @@ TEST(FileSource, ReadsAndMapsTheSameBytes) {
   EXPECT_EQ((*source)->map()->data(), map->data());
 }
 
+TEST(FileSource, WritesToAWritableMapLeaveTheFileAsItIs) {
+  const TempDir dir;
+  const auto source = open_file(dir.write("f", "0123456789"), Access::kMmap, MapMode::kCopyOnWrite);
+  ASSERT_TRUE(source) << source.error().message;
+  const auto map = (*source)->map();
+  ASSERT_TRUE(map) << map.error().message;
+  const_cast<std::byte&>(map->front()) = std::byte{'x'};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  EXPECT_EQ(to_text(*map), "x123456789");
+  EXPECT_EQ(read(**source, 0, 10), "0123456789");
+  const auto again = open_file(dir.path("f"), Access::kMmap);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(to_text(*(*again)->map()), "0123456789");
+}
+
 TEST(FileSource, EmptyFileMapsToNothing) {
   const TempDir dir;
   const auto source = open_file(dir.write("f", ""), Access::kMmap);

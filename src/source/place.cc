@@ -164,13 +164,13 @@ Result<Address> address_of(const std::string& uri) {
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options) {
-  if (!is_uri(path)) return open_file(path, options.access);
+  if (!is_uri(path)) return open_file(path, options.access, options.map_mode);
   const auto pinned = pin_path(path, options);
   if (!pinned) return std::unexpected(pinned.error());
   if (is_hub(path)) {
     const auto cached = find_cached(*pinned);
     if (!cached) return std::unexpected(cached.error());
-    if (*cached) return open_file(**cached, options.access);
+    if (*cached) return open_file(**cached, options.access, options.map_mode);
   }
   auto address = address_of(*pinned);
   if (!address) return std::unexpected(address.error());

@@ -19,11 +19,14 @@ namespace ballast {
 
 struct ReadOptions {
   Access access = Access::kAuto;
+  MapMode map_mode = MapMode::kReadOnly;
   std::function<bool()> interrupted;  // true gives up waiting for a server; may be empty
 };
 
 inline ReadOptions read_options(const OpenOptions& options) {
-  return {.access = options.access, .interrupted = options.interrupted};
+  return {.access = options.access,
+          .map_mode = options.writable_views ? MapMode::kCopyOnWrite : MapMode::kReadOnly,
+          .interrupted = options.interrupted};
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options = {});

@@ -70,8 +70,13 @@ class Source {
 
 inline std::uint64_t Source::copy_to(std::uint64_t, std::uint64_t, int, std::uint64_t) const { return 0; }
 
+enum class MapMode {
+  kReadOnly,
+  kCopyOnWrite,  // pages that are written to become this process's own
+};
+
 // Opens a regular file. Errors do not name it: the caller knows what the path stands for.
-Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access);
+Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access, MapMode mode = MapMode::kReadOnly);
 
 // Borrows `bytes`.
 std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes);

@@ -1,0 +1,2 @@
+// The same objects for `import` as for `require`.
+export * from './dist/index.js';

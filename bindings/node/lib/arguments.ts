@@ -1,0 +1,163 @@
+// What callers give, checked before the addon sees it. Wrong types are a TypeError, numbers out of range a RangeError.
+
+import { fileURLToPath } from 'node:url';
+
+import { type DType, DTYPE_NAMES, parseDType } from './dtypes';
+import { ArgumentError } from './errors';
+import type { NativePath } from './native';
+
+/** Turns a value into what the addon takes, or throws. */
+export type Check<T> = (name: string, value: unknown) => T;
+
+/** A word for what a value is. */
+export function kindOf(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'an array';
+  if (typeof value === 'object') return tagOf(value);
+  return typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`;
+}
+
+function tagOf(value: object): string {
+  try {
+    const name: unknown = value.constructor?.name;
+    return typeof name === 'string' && name !== '' && name !== 'Object' ? `a ${name}` : 'an object';
+  } catch {
+    return 'an object';
+  }
+}
+
+/** A text for a message: on one line, and not too long. */
+export function quote(value: string): string {
+  const shown = value.length > 200 ? `${value.slice(0, 200)}…` : value;
+  return `'${[...shown].map((each) => (/[\p{C}\p{Zl}\p{Zp}'\\]/u.test(each) ? escape(each) : each)).join('')}'`;
+}
+
+function escape(character: string): string {
+  if (character === "'" || character === '\\') return `\\${character}`;
+  return `\\u{${character.codePointAt(0)!.toString(16)}}`;
+}
+
+/** Whether it has no lone surrogates, which UTF-8 cannot hold. */
+export function isUtf8(value: string): boolean {
+  return !/\p{Surrogate}/u.test(value);
+}
+
+export const text: Check<string> = (name, value) => {
+  if (typeof value !== 'string') throw new TypeError(`${name} is a text, not ${kindOf(value)}`);
+  if (!isUtf8(value)) throw new ArgumentError(`${name} is ${quote(value)}, which cannot be written as UTF-8`);
+  return value;
+};
+
+/** A path or a URI: a text, the bytes of a path, or a URL of a file. */
+export const path: Check<NativePath> = (name, value) => {
+  const plain = value instanceof URL && value.protocol === 'file:' ? fileURLToPath(value) : value instanceof URL ? value.href : value;
+  if (typeof plain !== 'string' && !(plain instanceof Uint8Array)) {
+    throw new TypeError(`${name} is a text, a Buffer or a URL, not ${kindOf(value)}`);
+  }
+  if (plain.length === 0) throw new ArgumentError(`${name} is empty`);
+  if (typeof plain === 'string' ? plain.includes('\0') : plain.includes(0)) throw new ArgumentError(`${name} has a NUL in it`);
+  return typeof plain === 'string' ? text(name, plain) : Uint8Array.from(plain);
+};
+
+export const flag: Check<boolean> = (name, value) => {
+  if (typeof value !== 'boolean') throw new TypeError(`${name} is true or false, not ${kindOf(value)}`);
+  return value;
+};
+
+export const number: Check<number> = (name, value) => {
+  if (typeof value !== 'number') throw new TypeError(`${name} is a number, not ${kindOf(value)}`);
+  return value;
+};
+
+export const integer: Check<number> = (name, value) => {
+  if (typeof value !== 'number') throw new TypeError(`${name} is a whole number, not ${kindOf(value)}`);
+  if (!Number.isInteger(value)) throw new RangeError(`${name} is ${value}, it must be a whole number`);
+  return value;
+};
+
+export function whole(most: number): Check<number> {
+  return (name, value) => {
+    const found = integer(name, value);
+    if (found < 0 || found > most) throw new RangeError(`${name} is ${found}, it must be from 0 to ${most}`);
+    return found;
+  };
+}
+
+export const dtype: Check<DType> = (name, value) => {
+  if (typeof value !== 'string') throw new TypeError(`${name} is the name of a dtype, not ${kindOf(value)}`);
+  const found = parseDType(value);
+  if (found === undefined) throw new RangeError(`${name} is ${quote(value)}; dtypes are ${DTYPE_NAMES.join(', ')}`);
+  return found;
+};
+
+export function oneOf<T extends string>(...words: T[]): Check<T> {
+  return (name, value) => {
+    if (typeof value !== 'string') throw new TypeError(`${name} is a text, not ${kindOf(value)}`);
+    if (!(words as string[]).includes(value)) throw new RangeError(`${name} is ${quote(value)}, it must be ${words.join(' or ')}`);
+    return value as T;
+  };
+}
+
+export const texts: Check<string[]> = (name, value) => {
+  if (!Array.isArray(value)) throw new TypeError(`${name} is an array of texts, not ${kindOf(value)}`);
+  return Array.from(value, (each: unknown) => text(name, each));
+};
+
+/** Pairs, of a plain object or a Map. */
+export function entries(name: string, value: unknown): [unknown, unknown][] {
+  if (value instanceof Map) return [...(value as Map<unknown, unknown>)];
+  const isPlain = typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
+  if (!isPlain) throw new TypeError(`${name} is an object, not ${kindOf(value)}`);
+  return Object.entries(value);
+}
+
+export function pairs<T>(check: Check<T>): Check<[string, T][]> {
+  return (name, value) => entries(name, value).map(([key, each]) => [text(name, key), check(name, each)]);
+}
+
+/** An AbortSignal, of whatever realm. */
+export const signal: Check<AbortSignal> = (name, value) => {
+  const given = value as AbortSignal;
+  if (typeof value !== 'object' || value === null || typeof given.aborted !== 'boolean' || typeof given.addEventListener !== 'function') {
+    throw new TypeError(`${name} is an AbortSignal, not ${kindOf(value)}`);
+  }
+  return given;
+};
+
+type Checks = Record<string, Check<unknown>>;
+type Checked<C extends Checks> = { [Key in keyof C]?: ReturnType<C[Key]> };
+
+/** The options that are given, each checked for what its name stands for. Those that are undefined count as not given. */
+export function optionsOf<C extends Checks>(given: unknown, checks: C): Checked<C> {
+  if (given === undefined) return {};
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw new TypeError(`options are an object, not ${kindOf(given)}`);
+  }
+  const made: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(given)) {
+    const check = Object.hasOwn(checks, key) ? checks[key] : undefined;
+    if (check === undefined) throw new TypeError(`there is no option ${quote(key)}${hint(key, Object.keys(checks))}`);
+    if (value !== undefined) made[key] = check(key, value);
+  }
+  return made as Checked<C>;
+}
+
+function hint(key: string, known: string[]): string {
+  const plain = (word: string) => word.toLowerCase().replaceAll('_', '');
+  const [nearest] = known.map((word) => ({ word, far: distance(plain(key), plain(word)) })).sort((a, b) => a.far - b.far);
+  return nearest !== undefined && nearest.far <= 2 ? `; did you mean ${nearest.word}?` : '';
+}
+
+/** How many letters must be changed, put in or left out; 3 stands for more than 2. */
+function distance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 2) return 3;
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; ++i) {
+    const next = [i];
+    for (let j = 1; j <= b.length; ++j) {
+      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)));
+    }
+    row = next;
+  }
+  return row[b.length]!;
+}

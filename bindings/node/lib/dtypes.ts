@@ -1,0 +1,176 @@
+// The dtypes of SafeTensors, and the typed arrays that JavaScript sees their values as.
+
+import { native } from './native';
+
+function floats(dtype: string, codes: Uint8Array | Uint16Array): Float32Array<ArrayBuffer> {
+  const values = new Float32Array(codes.length);
+  native.toFloat32(dtype, new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength), values);
+  return values;
+}
+
+/** Values of F16, as their bits. */
+export class F16Array extends Uint16Array {
+  get dtype(): 'F16' {
+    return 'F16';
+  }
+
+  /** The numbers: a copy. */
+  toFloat32(): Float32Array<ArrayBuffer> {
+    return floats(this.dtype, this);
+  }
+}
+
+/** Values of BF16, as their bits. */
+export class BF16Array extends Uint16Array {
+  get dtype(): 'BF16' {
+    return 'BF16';
+  }
+
+  /** The numbers: a copy. */
+  toFloat32(): Float32Array<ArrayBuffer> {
+    return floats(this.dtype, this);
+  }
+}
+
+/** Values of one of the kinds of F8, as their bits. Each kind has a class of its own. */
+export abstract class F8Array extends Uint8Array {
+  abstract get dtype(): 'F8_E5M2' | 'F8_E4M3' | 'F8_E8M0' | 'F8_E4M3FNUZ' | 'F8_E5M2FNUZ';
+
+  /** The numbers: a copy. */
+  toFloat32(): Float32Array<ArrayBuffer> {
+    return floats(this.dtype, this);
+  }
+}
+
+export class F8E5M2Array extends F8Array {
+  get dtype(): 'F8_E5M2' {
+    return 'F8_E5M2';
+  }
+}
+
+export class F8E4M3Array extends F8Array {
+  get dtype(): 'F8_E4M3' {
+    return 'F8_E4M3';
+  }
+}
+
+export class F8E8M0Array extends F8Array {
+  get dtype(): 'F8_E8M0' {
+    return 'F8_E8M0';
+  }
+}
+
+export class F8E4M3FnuzArray extends F8Array {
+  get dtype(): 'F8_E4M3FNUZ' {
+    return 'F8_E4M3FNUZ';
+  }
+}
+
+export class F8E5M2FnuzArray extends F8Array {
+  get dtype(): 'F8_E5M2FNUZ' {
+    return 'F8_E5M2FNUZ';
+  }
+}
+
+/** What each dtype is seen as: C64 as pairs of numbers, F4 and F6 as the bytes that they are packed in. */
+export interface Arrays {
+  BOOL: Uint8Array;
+  F4: Uint8Array;
+  F6_E2M3: Uint8Array;
+  F6_E3M2: Uint8Array;
+  U8: Uint8Array;
+  I8: Int8Array;
+  F8_E5M2: F8E5M2Array;
+  F8_E4M3: F8E4M3Array;
+  F8_E8M0: F8E8M0Array;
+  F8_E4M3FNUZ: F8E4M3FnuzArray;
+  F8_E5M2FNUZ: F8E5M2FnuzArray;
+  I16: Int16Array;
+  U16: Uint16Array;
+  F16: F16Array;
+  BF16: BF16Array;
+  I32: Int32Array;
+  U32: Uint32Array;
+  F32: Float32Array;
+  C64: Float32Array;
+  F64: Float64Array;
+  I64: BigInt64Array;
+  U64: BigUint64Array;
+}
+
+/** As SafeTensors spells it. */
+export type DType = keyof Arrays;
+export type TensorArray = Arrays[DType];
+
+type ArrayClass = new (buffer: ArrayBuffer) => TensorArray;
+
+/** Bits per value, and the array. */
+const DTYPES: Record<DType, [bits: number, array: ArrayClass]> = {
+  BOOL: [8, Uint8Array],
+  F4: [4, Uint8Array],
+  F6_E2M3: [6, Uint8Array],
+  F6_E3M2: [6, Uint8Array],
+  U8: [8, Uint8Array],
+  I8: [8, Int8Array],
+  F8_E5M2: [8, F8E5M2Array],
+  F8_E4M3: [8, F8E4M3Array],
+  F8_E8M0: [8, F8E8M0Array],
+  F8_E4M3FNUZ: [8, F8E4M3FnuzArray],
+  F8_E5M2FNUZ: [8, F8E5M2FnuzArray],
+  I16: [16, Int16Array],
+  U16: [16, Uint16Array],
+  F16: [16, F16Array],
+  BF16: [16, BF16Array],
+  I32: [32, Int32Array],
+  U32: [32, Uint32Array],
+  F32: [32, Float32Array],
+  C64: [64, Float32Array],
+  F64: [64, Float64Array],
+  I64: [64, BigInt64Array],
+  U64: [64, BigUint64Array],
+};
+
+export const DTYPE_NAMES = Object.keys(DTYPES) as DType[];
+
+export function bitsOf(dtype: DType): number {
+  return DTYPES[dtype][0];
+}
+
+export function arrayOver<D extends DType>(dtype: D, buffer: ArrayBuffer): Arrays[D] {
+  return new DTYPES[dtype][1](buffer) as Arrays[D];
+}
+
+/** The dtype that a name means in any case, such as "bf16"; undefined for none. */
+export function parseDType(name: string): DType | undefined {
+  const upper = name.toUpperCase();
+  return Object.hasOwn(DTYPES, upper) ? (upper as DType) : undefined;
+}
+
+const PLAIN: Record<string, DType> = {
+  Int8Array: 'I8',
+  Uint8Array: 'U8',
+  Uint8ClampedArray: 'U8',
+  Int16Array: 'I16',
+  Uint16Array: 'U16',
+  Float16Array: 'F16',
+  Int32Array: 'I32',
+  Uint32Array: 'U32',
+  Float32Array: 'F32',
+  Float64Array: 'F64',
+  BigInt64Array: 'I64',
+  BigUint64Array: 'U64',
+};
+
+/** The dtype of a typed array by its class; undefined for a DataView. */
+export function dtypeOfArray(array: ArrayBufferView): DType | undefined {
+  if (array instanceof F16Array || array instanceof BF16Array || array instanceof F8Array) return array.dtype;
+  return PLAIN[(array as Uint8Array)[Symbol.toStringTag]];
+}
+
+/** Whether an array's values can be those of a dtype: its own, or any of which it holds the bits. */
+export function holds(array: ArrayBufferView, dtype: DType): boolean {
+  const own = dtypeOfArray(array);
+  if (own === dtype || own === undefined || own === 'U8') return true;
+  if (own === 'U16') return dtype === 'F16' || dtype === 'BF16';
+  return own === 'F32' && dtype === 'C64';
+}

@@ -1,0 +1,65 @@
+// Opens, checks, converts, quantizes and streams model weights.
+
+export {
+  type Arrays,
+  BF16Array,
+  type DType,
+  F16Array,
+  F8Array,
+  F8E4M3Array,
+  F8E4M3FnuzArray,
+  F8E5M2Array,
+  F8E5M2FnuzArray,
+  F8E8M0Array,
+  type TensorArray,
+} from './dtypes';
+export {
+  ArchitectureError,
+  ArgumentError,
+  BallastError,
+  BelowMinimumError,
+  CancelledError,
+  ClosedError,
+  CorruptError,
+  MissingError,
+  type Misshaped,
+  ReadError,
+  TensorNotFoundError,
+  UnsupportedError,
+  WriteError,
+} from './errors';
+export type { Progress, ProgressReport } from './jobs';
+export {
+  type Modality,
+  Model,
+  type ModelConfig,
+  type ModelPath,
+  openModel,
+  type OpenOptions,
+  type ReadOptions,
+  type TensorInfo,
+} from './model';
+export { LlamaModel, loadPretrained, type LoadOptions, MistralModel, PretrainedModel, Qwen2Model, Qwen3Model } from './pretrained';
+export { saveFile, type SaveOptions, type TensorData, tensorOf, type Tensors } from './save';
+export type { Slice } from './slices';
+export {
+  type CalibrationReport,
+  convertModel,
+  type ConvertOptions,
+  type ConvertReport,
+  type DownloadedFile,
+  downloadModel,
+  type DownloadOptions,
+  type DownloadReport,
+  type LayerReport,
+  quantizeModel,
+  type QuantizeOptions,
+  type QuantizeReport,
+  type QuantizeSettings,
+  validateModel,
+  type ValidateOptions,
+} from './work';
+
+import { native } from './native';
+
+export const version: string = native.version;

@@ -1,0 +1,94 @@
+// Work in other threads, watched and stopped.
+
+import { AsyncResource } from 'node:async_hooks';
+
+import { type Check, kindOf } from './arguments';
+import { CancelledError } from './errors';
+import type { Job, NativeProgress } from './native';
+
+/** How far long work is, in bytes. */
+export interface ProgressReport {
+  done: number;
+  total: number;
+  /** What is at hand. */
+  what: string;
+}
+
+/** Is told the latest now and then; returning false stops the work, and so does throwing. */
+export type Progress = (report: ProgressReport) => unknown;
+
+export const progress: Check<Progress> = (name, value) => {
+  if (typeof value !== 'function') throw new TypeError(`${name} is a function, not ${kindOf(value)}`);
+  if (Object.prototype.toString.call(value) === '[object AsyncFunction]') {
+    throw new TypeError(`${name} is a plain function, not an async one: nobody would await it`);
+  }
+  return value as Progress;
+};
+
+/** Waits for a job that changes nothing, and no longer than until the signal. */
+export async function read<T>(signal: AbortSignal | undefined, start: () => Job<T>): Promise<T> {
+  if (signal === undefined) return start().promise;
+  signal.throwIfAborted();
+  const job = start();
+  let abort!: () => void;
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => {
+      job.cancel();
+      reject(signal.reason as Error);
+    };
+  });
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await Promise.race([job.promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+/** Waits until a job has ended, even if it is to stop: then nothing is left of what it began. */
+export async function run<T>(
+  watch: { signal?: AbortSignal; progress?: Progress },
+  start: (progress: NativeProgress) => Job<unknown>,
+): Promise<T> {
+  const { signal } = watch;
+  signal?.throwIfAborted();
+  const watcher = new Watcher(watch.progress);
+  const job = start(watcher.callback);
+  const abort = () => job.cancel();
+  signal?.addEventListener('abort', abort, { once: true });
+  try {
+    const made = (await job.promise) as T;
+    watcher.rethrow();
+    return made;
+  } catch (error) {
+    watcher.rethrow();
+    if (signal?.aborted && error instanceof CancelledError) throw signal.reason;
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', abort);
+  }
+}
+
+/** Calls a callback, and keeps what it throws. */
+export class Watcher {
+  #thrown: { error: unknown } | undefined;
+  readonly callback: NativeProgress;
+
+  constructor(progress: Progress | undefined) {
+    if (progress === undefined) return;
+    const call = AsyncResource.bind(progress); // in the context of the caller, as what is awaited is
+    this.callback = (done, total, what) => {
+      if (this.#thrown !== undefined) return false;
+      try {
+        return call({ done, total, what }) !== false;
+      } catch (error) {
+        this.#thrown = { error };
+        return false;
+      }
+    };
+  }
+
+  rethrow(): void {
+    if (this.#thrown !== undefined) throw this.#thrown.error;
+  }
+}

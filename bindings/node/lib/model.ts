@@ -1,0 +1,299 @@
+import { inspect } from 'node:util';
+
+import * as check from './arguments';
+import { arrayOver, type Arrays, bitsOf, type DType, type TensorArray } from './dtypes';
+import { ClosedError, TensorNotFoundError, UnsupportedError } from './errors';
+import { read } from './jobs';
+import { type Job, native, type NativeModel, type NativePath, type NativeSummary } from './native';
+import { boundsOf, type Slice } from './slices';
+
+/** A path, a URI, or a `file:` URL. */
+export type ModelPath = string | Uint8Array | URL;
+
+export type Modality = 'text' | 'code' | 'image' | 'audio';
+
+/** A model's config.json. */
+export type ModelConfig = Record<string, unknown>;
+
+export interface TensorInfo {
+  name: string;
+  dtype: DType;
+  shape: number[];
+  /** The number of values. */
+  size: number;
+  /** The bytes that they take in the file. */
+  nbytes: number;
+  /** The file that has it. */
+  file: string;
+  /** Where its bytes are, counted from the start of the file's data. */
+  dataOffsets: [begin: number, end: number];
+}
+
+export interface ReadOptions<D extends DType = DType> {
+  /** Converts the values, rounding once. */
+  dtype?: D | Lowercase<D>;
+  /** Goes on where a conversion from or to integers cannot keep a value. */
+  allowLoss?: boolean;
+  signal?: AbortSignal;
+}
+
+export interface OpenOptions {
+  /** False maps nothing: `tensor()` is refused, and everything copies. */
+  mmap?: boolean;
+  /** Accepts exactly what the reference implementation does. */
+  reference?: boolean;
+  maxHeaderBytes?: number;
+  signal?: AbortSignal;
+}
+
+const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
+export const OPEN_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: BYTES, signal: check.signal };
+const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
+
+/** The native model of a Model; only this package has it. */
+const handles = new WeakMap<object, NativeModel>();
+
+/**
+ * The weights of a model, of which nothing is read before it is asked for. `openModel()` gives one.
+ */
+export class Model implements Iterable<string>, Disposable {
+  readonly #native: NativeModel;
+  readonly #summary: NativeSummary;
+  readonly #buffers = new Map<string, WeakRef<ArrayBuffer>>();
+  #names: readonly string[] | undefined;
+  #files: readonly string[] | undefined;
+  #config: { file: ModelConfig | null; usual: ModelConfig; modality: Modality | null } | undefined;
+
+  /** @internal */
+  constructor(handle: object) {
+    const found = typeof handle === 'object' && handle !== null ? handles.get(handle) : undefined;
+    if (found === undefined) throw new TypeError('a Model is made by openModel()');
+    handles.set(this, found);
+    this.#native = found;
+    this.#summary = found.summary();
+  }
+
+  /** As it was given to `openModel()`, without what is secret in a URI. */
+  get path(): string {
+    return this.#summary.path;
+  }
+
+  /** "safetensors" or "mlx-json". */
+  get format(): 'safetensors' | 'mlx-json' {
+    return this.#summary.format;
+  }
+
+  /** The bytes of all files. */
+  get fileSize(): number {
+    return this.#summary.fileSize;
+  }
+
+  /** The bytes of all tensors. */
+  get nbytes(): number {
+    return this.#summary.nbytes;
+  }
+
+  /** The number of tensors. */
+  get size(): number {
+    return this.#summary.count;
+  }
+
+  /** The values of all tensors. */
+  numParameters(): number {
+    return this.#summary.parameters;
+  }
+
+  /** What the tensors are called, by file and position. */
+  get names(): readonly string[] {
+    const opened = this.#open();
+    return (this.#names ??= Object.freeze(opened.names()));
+  }
+
+  /** The files of weights. */
+  get files(): readonly string[] {
+    const opened = this.#open();
+    return (this.#files ??= Object.freeze(opened.files()));
+  }
+
+  /** What the files say of themselves. */
+  get metadata(): Record<string, string> {
+    return Object.fromEntries(this.#open().metadata());
+  }
+
+  /** The model's config.json, or null. */
+  get config(): ModelConfig | null {
+    return this.#readConfig().file;
+  }
+
+  /** What the model is for, by its metadata or else by the names of its tensors; null where that is not known. */
+  get modality(): Modality | null {
+    return this.#readConfig().modality;
+  }
+
+  /** What opening noticed and went on from. */
+  get warnings(): string[] {
+    return this.#open().warnings();
+  }
+
+  /** Whether there is such a tensor. */
+  has(name: string): boolean {
+    const opened = this.#open();
+    return typeof name === 'string' && check.isUtf8(name) && opened.info(name) !== null;
+  }
+
+  /** What is known of a tensor without reading it. */
+  info(name: string): TensorInfo {
+    const files = this.files;
+    const [dtype, shape, begin, end, file] = this.#find(name);
+    const nbytes = end - begin;
+    return {
+      name,
+      dtype: dtype as DType,
+      shape,
+      size: shape.reduce((count, dim) => count * dim, 1),
+      nbytes,
+      file: files[file]!,
+      dataOffsets: [begin, end],
+    };
+  }
+
+  /**
+   * The values where they are, without a copy: the array looks at the mapped file. Writing to it changes neither the file nor what
+   * others see. It stays valid when the model is closed or gone.
+   */
+  tensor(name: string): TensorArray {
+    const opened = this.#open();
+    const [dtype, , begin, end] = this.#find(name);
+    let buffer = this.#buffers.get(name)?.deref();
+    if (buffer === undefined || buffer.byteLength !== end - begin) { // which ArrayBuffer.transfer() makes 0
+      buffer = opened.view(name);
+      this.#buffers.set(name, new WeakRef(buffer));
+    }
+    return arrayOver(dtype as DType, buffer);
+  }
+
+  /** A copy of the values, perhaps as another dtype, made in another thread. */
+  read<D extends DType>(name: string, options: ReadOptions<D> & { dtype: D | Lowercase<D> }): Promise<Arrays[D]>;
+  read(name: string, options?: ReadOptions): Promise<TensorArray>;
+  async read(name: string, options?: ReadOptions): Promise<TensorArray> {
+    const opened = this.#open();
+    const [stored, shape, begin, end] = this.#find(name);
+    const { dtype, allowLoss = false, signal } = check.optionsOf(options, READ_CHECKS);
+    const to = dtype === stored ? undefined : dtype;
+    const nbytes = to === undefined ? end - begin : bytesOf(shape.reduce((count, dim) => count * dim, 1), to);
+    signal?.throwIfAborted();
+    const out = allocate(nbytes);
+    await read(signal, () => opened.read(name, out, to, allowLoss));
+    return arrayOver(to ?? (stored as DType), out);
+  }
+
+  /**
+   * A copy of a part, reading little more than it needs: a slice for each dimension, from the first on, with Python's meaning of
+   * negative numbers, bounds past the end and steps.
+   */
+  async slice(name: string, ...slices: Slice[]): Promise<TensorArray> {
+    const opened = this.#open();
+    const [dtype, shape] = this.#find(name);
+    const { bounds, count } = boundsOf(name, shape, slices);
+    const out = allocate(bytesOf(count, dtype as DType));
+    await opened.slice(name, bounds, out).promise;
+    return arrayOver(dtype as DType, out);
+  }
+
+  /** Lets go of the files. Arrays that look at them stay valid. */
+  close(): void {
+    this.#native.close();
+    this.#buffers.clear();
+  }
+
+  /** Whether it was closed. */
+  get closed(): boolean {
+    return this.#native.isClosed();
+  }
+
+  /** The names of the tensors. */
+  [Symbol.iterator](): Iterator<string> {
+    return this.names[Symbol.iterator]();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  [inspect.custom](): string {
+    const { path, count, parameters } = this.#summary;
+    if (this.closed) return `${this.constructor.name}(closed)`;
+    return `${this.constructor.name}(${check.quote(path)}, ${count} tensors, ${parameters.toLocaleString('en')} parameters)`;
+  }
+
+  /** @internal The numbers of the config under their usual names, whatever the file calls them. */
+  protected get usualConfig(): ModelConfig {
+    return this.#readConfig().usual;
+  }
+
+  #open(): NativeModel {
+    if (this.#native.isClosed()) throw new ClosedError(`${check.quote(this.path)}: the model is closed`);
+    return this.#native;
+  }
+
+  #find(name: unknown): NonNullable<ReturnType<NativeModel['info']>> {
+    if (typeof name !== 'string') throw new TypeError(`the name of a tensor is a text, not ${check.kindOf(name)}`);
+    const found = check.isUtf8(name) ? this.#native.info(name) : null;
+    if (found === null) throw new TensorNotFoundError(`${this.path}: no tensor ${check.quote(name)} among ${this.size}`);
+    return found;
+  }
+
+  #readConfig() {
+    const opened = this.#open();
+    if (this.#config === undefined) {
+      const { json, usual, modality } = opened.config();
+      const file = json === null ? null : (JSON.parse(json) as ModelConfig);
+      this.#config = { file, usual: usual ?? {}, modality: modality as Modality | null };
+    }
+    return this.#config;
+  }
+}
+
+function bytesOf(count: number, dtype: DType): number {
+  return Math.ceil((count * bitsOf(dtype)) / 8); // where that is not whole, the core says so
+}
+
+function allocate(nbytes: number): ArrayBuffer {
+  try {
+    return new ArrayBuffer(nbytes);
+  } catch {
+    throw new UnsupportedError(`there is not enough memory for ${nbytes} bytes`);
+  }
+}
+
+/** The native model of an open Model. */
+export function handleOf(model: Model): NativeModel {
+  const handle = handles.get(model)!;
+  if (handle.isClosed()) throw new ClosedError(`${check.quote(model.path)}: the model is closed`);
+  return handle;
+}
+
+/** Opens a model, as an object of the class. */
+export async function openAs<M extends Model>(
+  modelClass: new (handle: object) => M,
+  path: NativePath,
+  pretrained: boolean,
+  options: { mmap?: boolean; reference?: boolean; maxHeaderBytes?: number; signal?: AbortSignal },
+): Promise<M> {
+  const { mmap = true, reference = false, maxHeaderBytes = 100_000_000, signal } = options;
+  let job: Job<NativeModel> | undefined;
+  try {
+    const opened = await read(signal, () => (job = native.open(path, { pretrained, mmap, reference, maxHeaderBytes })));
+    const handle = {};
+    handles.set(handle, opened);
+    return new modelClass(handle);
+  } catch (error) {
+    if (signal?.aborted) job?.promise.then((opened) => opened.close(), () => undefined); // nobody wants it any more
+    throw error;
+  }
+}
+
+/** Opens a SafeTensors file, MLX JSON, an index of shards, a model directory, or a URI of one. Reads headers only. */
+export async function openModel(path: ModelPath, options?: OpenOptions): Promise<Model> {
+  return openAs(Model, check.path('path', path), false, check.optionsOf(options, OPEN_CHECKS));
+}

@@ -1,0 +1,129 @@
+// Model directories, opened as an inference runtime does.
+
+import * as check from './arguments';
+import { ArchitectureError, BallastError } from './errors';
+import { read } from './jobs';
+import { handleOf, Model, type ModelConfig, type ModelPath, OPEN_CHECKS, openAs, type OpenOptions } from './model';
+import type { NativeArchitecture } from './native';
+
+export interface LoadOptions extends OpenOptions {
+  /** Who is told what was loaded: a function of a line, or `console.log` for true. */
+  log?: boolean | ((line: string) => void);
+}
+
+const log: check.Check<boolean | ((line: string) => void)> = (name, value) => {
+  if (typeof value !== 'boolean' && typeof value !== 'function') {
+    throw new TypeError(`${name} is a function, true or false, not ${check.kindOf(value)}`);
+  }
+  return value as boolean | ((line: string) => void);
+};
+const LOAD_CHECKS = { ...OPEN_CHECKS, log };
+
+type Loaded<M extends Model> = new (handle: object) => M;
+
+async function load<M extends Model>(modelClass: Loaded<M>, directory: ModelPath, options: unknown, logs: boolean): Promise<M> {
+  const path = check.path('directory', directory);
+  const { log: given = logs, ...open } = check.optionsOf(options, LOAD_CHECKS);
+  const model = await openAs(modelClass, path, true, open);
+  try {
+    if (model instanceof PretrainedModel) await model.check(open.signal);
+  } catch (error) {
+    model.close();
+    throw error;
+  }
+  const say = typeof given === 'function' ? given : given ? console.log : () => undefined;
+  for (const warning of model.warnings) say(`warning: ${warning}`);
+  const files = model.files;
+  const place = files.length === 1 ? files[0]! : `${model.path} (${files.length} files)`;
+  say(`${model.size} tensors, ${model.numParameters()} parameters, ${model.format}, ${place}`);
+  return model;
+}
+
+/**
+ * Opens a model directory that has a config.json: model.safetensors.index.json, else model.safetensors, weights.safetensors or
+ * weights.mlx.
+ */
+export async function loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Model> {
+  return load(Model, directory, options, false);
+}
+
+/** A model of a known architecture, whose tensors are those that its config implies. */
+export abstract class PretrainedModel extends Model {
+  /** What config.json must say that it is. */
+  static readonly modelType: string = '';
+
+  /** The model's config.json, with its numbers under their usual names, whatever it calls them, and the defaults of what it leaves out. */
+  override get config(): ModelConfig {
+    return { ...super.config, ...this.usualConfig };
+  }
+
+  /** @internal */
+  async check(signal: AbortSignal | undefined): Promise<void> {
+    const native = handleOf(this);
+    const { modelType } = native.summary();
+    const expected = (this.constructor as typeof PretrainedModel).modelType;
+    if (modelType !== expected) {
+      const found = modelType ? check.quote(modelType) : 'nothing';
+      throw new ArchitectureError(`${this.path}: the model_type in its config.json is ${found}, ${this.constructor.name} needs '${expected}'`);
+    }
+    let report: NativeArchitecture | null;
+    try {
+      report = await read(signal, () => native.checkArchitecture());
+    } catch (error) {
+      if (error instanceof BallastError) throw new ArchitectureError(`${this.path}: ${error.message}`);
+      throw error;
+    }
+    if (report === null) return; // it is quantized
+    const { missing, unexpected, misshaped } = report;
+    const wrong = [
+      list('missing', missing.map(check.quote)),
+      list('unexpected', unexpected.map(check.quote)),
+      list('of another shape', misshaped.map((each) => `${check.quote(each.name)} [${each.found.join(', ')}] for [${each.expected.join(', ')}]`)),
+    ].filter((each) => each !== '');
+    if (wrong.length > 0) throw new ArchitectureError(`${this.path}: ${wrong.join('; ')}`, report);
+  }
+}
+
+const MOST = 10;
+
+function list(title: string, names: string[]): string {
+  if (names.length === 0) return '';
+  const more = names.length > MOST ? ` and ${names.length - MOST} more` : '';
+  return `${names.length} ${title}: ${names.slice(0, MOST).join(', ')}${more}`;
+}
+
+export class Qwen3Model extends PretrainedModel {
+  static override readonly modelType = 'qwen3';
+
+  /** Opens a model directory, checks its tensors against its config, and tells `console.log` what it found. */
+  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Qwen3Model> {
+    return load(Qwen3Model, directory, options, true);
+  }
+}
+
+export class Qwen2Model extends PretrainedModel {
+  static override readonly modelType = 'qwen2';
+
+  /** As `Qwen3Model.loadPretrained()`. */
+  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Qwen2Model> {
+    return load(Qwen2Model, directory, options, true);
+  }
+}
+
+export class LlamaModel extends PretrainedModel {
+  static override readonly modelType = 'llama';
+
+  /** As `Qwen3Model.loadPretrained()`. */
+  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<LlamaModel> {
+    return load(LlamaModel, directory, options, true);
+  }
+}
+
+export class MistralModel extends PretrainedModel {
+  static override readonly modelType = 'mistral';
+
+  /** As `Qwen3Model.loadPretrained()`. */
+  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<MistralModel> {
+    return load(MistralModel, directory, options, true);
+  }
+}

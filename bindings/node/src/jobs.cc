@@ -1,0 +1,194 @@
+#include "jobs.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "errors.h"
+
+namespace ballast::node {
+namespace {
+
+constexpr std::size_t kMostShort = 8;  // threads for short work: most of it waits for a disk or a server
+
+Error cancelled() { return {.code = Errc::kCancelled, .message = "cancelled"}; }
+
+}  // namespace
+
+Job::Job(Napi::Env env, Work work, const Napi::Value& on_progress, const std::vector<Napi::Value>& held)
+    : work_(std::move(work)), deferred_(env) {
+  if (on_progress.IsFunction()) on_progress_ = Napi::Persistent(on_progress.As<Napi::Function>());
+  for (const Napi::Value& value : held) held_.push_back(Napi::Reference<Napi::Value>::New(value, 1));
+}
+
+Progress Job::progress() {
+  return [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); };
+}
+
+bool Job::report(std::uint64_t done, std::uint64_t total, std::string_view what) {
+  if (total == 0) return !is_stopped_;  // it is not known yet how much there is to do
+  const std::scoped_lock lock(mutex_);
+  if (!latest_ && ask_to_tell_) ask_to_tell_();
+  latest_ = {.done = done, .total = total, .what = std::string(what)};
+  return !is_stopped_;
+}
+
+void Job::run() {
+  try {
+    result_ = is_stopped_ ? std::unexpected(cancelled()) : work_(*this);
+  } catch (const std::bad_alloc&) {
+    result_ = std::unexpected(Error{.code = Errc::kUnsupported, .message = "there is not enough memory"});
+  } catch (const std::exception& error) {
+    result_ = std::unexpected(Error{.code = Errc::kUnsupported, .message = error.what()});
+  }
+  work_ = nullptr;
+}
+
+void Job::tell_progress(Napi::Env env) {
+  std::optional<Report> report;
+  {
+    const std::scoped_lock lock(mutex_);
+    report.swap(latest_);
+  }
+  if (!report || on_progress_.IsEmpty()) return;
+  const Napi::Value answer =
+      on_progress_.Call({Napi::Number::New(env, static_cast<double>(report->done)),
+                         Napi::Number::New(env, static_cast<double>(report->total)), Napi::String::New(env, report->what)});
+  if (env.IsExceptionPending()) env.GetAndClearPendingException();
+  // It gives nothing only when the environment is being ended.
+  if (answer.IsEmpty() || (answer.IsBoolean() && !answer.As<Napi::Boolean>().Value())) stop();
+}
+
+void Job::settle(Napi::Env env) {
+  if (thread_.joinable()) thread_.join();
+  tell_progress(env);
+  on_progress_.Reset();
+  const Napi::Value made = *result_ ? (**result_)(env) : error_value(env, result_->error());
+  if (env.IsExceptionPending()) {
+    deferred_.Reject(env.GetAndClearPendingException().Value());
+  } else if (*result_) {
+    deferred_.Resolve(made);
+  } else {
+    deferred_.Reject(made);
+  }
+  result_.reset();
+  held_.clear();
+}
+
+Jobs::Jobs(Napi::Env env) {
+  const auto handle = [](napi_env called, napi_value, void* context, void*) {
+    if (called != nullptr) static_cast<Jobs*>(context)->handle_one(called);
+  };
+  napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "ballast"), 0, 1, nullptr, nullptr, this, handle,
+                                  &wake_javascript_);
+  napi_unref_threadsafe_function(env, wake_javascript_);  // the process may end while nothing runs
+}
+
+Napi::Value Jobs::start(Napi::Env env, Length length, Job::Work work, const Napi::Value& on_progress,
+                        const std::vector<Napi::Value>& held) {
+  const auto job = std::make_shared<Job>(env, std::move(work), on_progress, held);
+  if (!job->on_progress_.IsEmpty()) {
+    job->ask_to_tell_ = [this, weak = std::weak_ptr(job)] {
+      post([told = weak.lock()](Napi::Env called) { told->tell_progress(called); });
+    };
+  }
+  auto made = Napi::Object::New(env);
+  made.Set("promise", job->deferred_.Promise());
+  made.Set("cancel", Napi::Function::New(env, [job](const Napi::CallbackInfo&) { job->stop(); }));
+  if (running_.empty()) napi_ref_threadsafe_function(env, wake_javascript_);
+  running_.push_back(job);
+  begin(job, length);
+  return made;
+}
+
+void Jobs::begin(const std::shared_ptr<Job>& job, Length length) {
+  try {
+    if (length == Length::kLong) {
+      job->thread_ = std::thread([this, job] { run(job); });
+      return;
+    }
+    const std::scoped_lock lock(mutex_);
+    queue_.push_back(job);
+    if (queue_.size() > idle_ && pool_.size() < kMostShort) {
+      pool_.emplace_back([this] { serve(); });
+    } else {
+      wake_.notify_one();
+    }
+  } catch (const std::system_error& error) {
+    if (length == Length::kShort && !pool_.empty()) return;  // those that there are will come to it
+    std::erase(queue_, job);
+    job->work_ = [message = std::string(error.what())](Job&) -> Result<Finish> {
+      return std::unexpected(Error{.code = Errc::kUnsupported, .message = "cannot start a thread: " + message});
+    };
+    run(job);
+  }
+}
+
+void Jobs::serve() {
+  std::unique_lock lock(mutex_);
+  while (!is_closing_) {
+    if (queue_.empty()) {
+      ++idle_;
+      wake_.wait(lock, [&] { return is_closing_ || !queue_.empty(); });
+      --idle_;
+      continue;
+    }
+    auto job = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    run(job);
+    job.reset();
+    lock.lock();
+  }
+}
+
+void Jobs::run(const std::shared_ptr<Job>& job) {
+  job->run();
+  post([this, job](Napi::Env env) {
+    job->settle(env);
+    std::erase(running_, job);
+    if (running_.empty()) napi_unref_threadsafe_function(env, wake_javascript_);
+  });
+}
+
+void Jobs::post(Message message) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_closing_) return;
+    messages_.push_back(std::move(message));
+  }
+  napi_call_threadsafe_function(wake_javascript_, nullptr, napi_tsfn_nonblocking);
+}
+
+void Jobs::handle_one(Napi::Env env) {
+  Message message;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (messages_.empty()) return;
+    message = std::move(messages_.front());
+    messages_.pop_front();
+  }
+  message(env);
+}
+
+void Jobs::shut_down() {
+  for (const auto& job : running_) job->stop();
+  {
+    const std::scoped_lock lock(mutex_);
+    is_closing_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : pool_) thread.join();
+  pool_.clear();
+  for (const auto& job : running_) {
+    if (job->thread_.joinable()) job->thread_.join();
+    job->on_progress_.Reset();
+    job->held_.clear();
+  }
+  messages_.clear();
+  queue_.clear();
+  running_.clear();
+}
+
+}  // namespace ballast::node

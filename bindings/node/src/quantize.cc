@@ -1,0 +1,136 @@
+#include "quantize.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <ballast/quantize.h>
+
+#include "addon.h"
+#include "errors.h"
+#include "model.h"
+#include "values.h"
+
+namespace ballast::node {
+namespace {
+
+// [[name, a text, texts or pairs], …]
+ConfigFields fields_of(const Napi::Value& value) {
+  const auto given = value.As<Napi::Array>();
+  ConfigFields fields;
+  for (std::uint32_t i = 0; i < given.Length(); ++i) {
+    const auto field = given.Get(i).As<Napi::Array>();
+    const Napi::Value kind = field.Get(1U);
+    const Napi::Value content = field.Get(2U);
+    ConfigValue& made = fields[text_of(field.Get(0U))];
+    if (text_of(kind) == "word") {
+      made = text_of(content);
+    } else if (text_of(kind) == "list") {
+      made = texts_of(content);
+    } else {
+      const auto pairs = pairs_of(content);
+      made = std::map<std::string, std::string>(pairs.begin(), pairs.end());
+    }
+  }
+  return fields;
+}
+
+void set_quality(Napi::Object& made, const Quality& quality) {
+  const Napi::Env env = made.Env();
+  made.Set("cosineSimilarity", Napi::Number::New(env, quality.cosine_similarity));
+  made.Set("relativeRmse", Napi::Number::New(env, quality.relative_rmse));
+  made.Set("sqnrDb", Napi::Number::New(env, quality.sqnr_db));
+  made.Set("maxError", Napi::Number::New(env, quality.max_error));
+}
+
+Napi::Object layer_value(Napi::Env env, const LayerReport& layer) {
+  auto made = Napi::Object::New(env);
+  made.Set("name", text_value(env, layer.name));
+  made.Set("dtype", text_value(env, name(layer.dtype)));
+  made.Set("shape", shape_value(env, layer.shape));
+  made.Set("bits", count_value(env, layer.bits));
+  made.Set("plannedBits", count_value(env, layer.planned_bits));
+  made.Set("groupSize", count_value(env, layer.group_size));
+  made.Set("parameters", count_value(env, layer.parameters));
+  made.Set("bytes", count_value(env, layer.bytes));
+  made.Set("method", text_value(env, layer.method));
+  made.Set("equalized", Napi::Boolean::New(env, layer.equalized));
+  set_quality(made, layer.quality);
+  const auto& output_error = layer.quality.output_error;
+  made.Set("outputError", output_error ? Napi::Value(Napi::Number::New(env, *output_error)) : env.Null());
+  return made;
+}
+
+Napi::Value calibration_value(Napi::Env env, const std::optional<CalibrationReport>& calibration) {
+  if (!calibration) return env.Null();
+  auto boundaries = Napi::Array::New(env, calibration->boundaries.size());
+  for (std::uint32_t i = 0; i < calibration->boundaries.size(); ++i) boundaries.Set(i, calibration->boundaries[i]);
+  auto made = Napi::Object::New(env);
+  made.Set("covered", count_value(env, calibration->covered));
+  made.Set("uncovered", texts_value(env, calibration->uncovered));
+  made.Set("timesteps", count_value(env, calibration->timesteps));
+  made.Set("recordedTimesteps", count_value(env, calibration->recorded_timesteps));
+  made.Set("timeGroups", count_value(env, calibration->time_groups));
+  made.Set("boundaries", boundaries);
+  return made;
+}
+
+Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
+  auto layers = Napi::Array::New(env, report.layers.size());
+  for (std::uint32_t i = 0; i < report.layers.size(); ++i) layers.Set(i, layer_value(env, report.layers[i]));
+  auto made = Napi::Object::New(env);
+  made.Set("layers", layers);
+  made.Set("kept", count_value(env, report.kept));
+  made.Set("files", texts_value(env, report.files));
+  made.Set("sourceBytes", count_value(env, report.source_bytes));
+  made.Set("bytes", count_value(env, report.bytes));
+  made.Set("modelSizeMb", Napi::Number::New(env, static_cast<double>(report.bytes) / 1e6));
+  made.Set("compressionRatio", Napi::Number::New(env, report.compression_ratio()));
+  made.Set("bitsPerWeight", Napi::Number::New(env, report.bits_per_weight));
+  set_quality(made, report.quality);
+  made.Set("modality", modality_value(env, report.modality));
+  made.Set("calibration", calibration_value(env, report.calibration));
+  made.Set("passed", Napi::Boolean::New(env, report.passed));
+  made.Set("wasDone", Napi::Boolean::New(env, report.was_done));
+  made.Set("warnings", texts_value(env, report.warnings));
+  return made;
+}
+
+// (source, directory, {config, calibration, sync, resume}, progress)
+Napi::Value quantize(const Napi::CallbackInfo& info) {
+  const auto given = info[2].As<Napi::Object>();
+  const std::array fields{fields_of(given.Get("config"))};
+  const auto config = make_quantize_config(fields);
+  if (!config) return throw_error(info.Env(), config.error());
+  const QuantizeOptions options{.config = *config,
+                                .calibration = text_of(given.Get("calibration")),
+                                .sync = flag(given, "sync"),
+                                .resume = flag(given, "resume")};
+  const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options](Job& job) {
+    QuantizeOptions all = options;
+    all.progress = job.progress();
+    return source.with(job, [&](const Model& model) { return quantize_model(model, directory, all); });
+  };
+  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
+}
+
+// (original, quantized, {minAccuracy, threads}, progress)
+Napi::Value validate(const Napi::CallbackInfo& info) {
+  const auto given = info[2].As<Napi::Object>();
+  const double min_accuracy = given.Get("minAccuracy").As<Napi::Number>().DoubleValue();
+  const auto threads = static_cast<unsigned>(number(given, "threads"));
+  const auto work = [source = NativeModel::source_of(info[0]), quantized = text_of(info[1]), min_accuracy, threads](Job& job) {
+    const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = job.progress()};
+    return source.with(job, [&](const Model& model) { return validate_model(model, quantized, options); });
+  };
+  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
+}
+
+}  // namespace
+
+void define_quantize(Napi::Env env, Napi::Object& exports) {
+  exports.Set("quantize", Napi::Function::New(env, &quantize));
+  exports.Set("validate", Napi::Function::New(env, &validate));
+}
+
+}  // namespace ballast::node

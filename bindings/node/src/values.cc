@@ -1,0 +1,60 @@
+#include "values.h"
+
+namespace ballast::node {
+
+std::string text_of(const Napi::Value& value) {
+  if (value.IsString()) return value.As<Napi::String>().Utf8Value();
+  const auto bytes = value.As<Napi::Uint8Array>();
+  return {reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength()};
+}
+
+std::vector<std::string> texts_of(const Napi::Value& array) {
+  const auto values = array.As<Napi::Array>();
+  std::vector<std::string> texts;
+  for (std::uint32_t i = 0; i < values.Length(); ++i) texts.push_back(text_of(values.Get(i)));
+  return texts;
+}
+
+std::vector<std::pair<std::string, std::string>> pairs_of(const Napi::Value& array) {
+  const auto values = array.As<Napi::Array>();
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (std::uint32_t i = 0; i < values.Length(); ++i) {
+    const auto pair = values.Get(i).As<Napi::Array>();
+    pairs.emplace_back(text_of(pair.Get(0U)), text_of(pair.Get(1U)));
+  }
+  return pairs;
+}
+
+Metadata metadata_of(const Napi::Value& array) {
+  const auto pairs = pairs_of(array);
+  return {pairs.begin(), pairs.end()};
+}
+
+std::optional<DType> dtype_of(const Napi::Value& value) { return value.IsString() ? parse_dtype(text_of(value)) : std::nullopt; }
+
+std::span<std::byte> bytes_of(const Napi::Value& buffer) {
+  void* data = nullptr;
+  std::size_t size = 0;
+  napi_get_arraybuffer_info(buffer.Env(), buffer, &data, &size);
+  return {static_cast<std::byte*>(data), size};
+}
+
+Napi::Value text_value(Napi::Env env, std::string_view text) { return Napi::String::New(env, text.data(), text.size()); }
+
+Napi::Array texts_value(Napi::Env env, std::span<const std::string> texts) {
+  auto made = Napi::Array::New(env, texts.size());
+  for (std::uint32_t i = 0; i < texts.size(); ++i) made.Set(i, text_value(env, texts[i]));
+  return made;
+}
+
+Napi::Array shape_value(Napi::Env env, Shape shape) {
+  auto made = Napi::Array::New(env, shape.size());
+  for (std::uint32_t i = 0; i < shape.size(); ++i) made.Set(i, count_value(env, shape[i]));
+  return made;
+}
+
+Napi::Value modality_value(Napi::Env env, Modality modality) {
+  return modality == Modality::kUnknown ? env.Null() : text_value(env, name(modality));
+}
+
+}  // namespace ballast::node

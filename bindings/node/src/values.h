@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <napi.h>
+
+#include <ballast/dtype.h>
+#include <ballast/model.h>
+#include <ballast/tensor.h>
+
+// Between JavaScript's values and those of the core. What comes from JavaScript was checked there: lib/arguments.ts.
+
+namespace ballast::node {
+
+std::string text_of(const Napi::Value& value);  // a string, or the bytes of a path
+std::vector<std::string> texts_of(const Napi::Value& array);
+std::vector<std::pair<std::string, std::string>> pairs_of(const Napi::Value& array);  // [[key, value], …]
+Metadata metadata_of(const Napi::Value& array);                                       // likewise
+std::optional<DType> dtype_of(const Napi::Value& value);                              // undefined for none
+std::span<std::byte> bytes_of(const Napi::Value& buffer);                             // of an ArrayBuffer
+
+// One option of a function, all of which are there.
+inline bool flag(const Napi::Object& options, const char* name) { return options.Get(name).ToBoolean(); }
+inline std::uint64_t number(const Napi::Object& options, const char* name) {
+  return static_cast<std::uint64_t>(options.Get(name).As<Napi::Number>().Int64Value());
+}
+
+inline Napi::Value count_value(Napi::Env env, std::uint64_t count) { return Napi::Number::New(env, static_cast<double>(count)); }
+Napi::Value text_value(Napi::Env env, std::string_view text);
+Napi::Array texts_value(Napi::Env env, std::span<const std::string> texts);
+Napi::Array shape_value(Napi::Env env, Shape shape);
+Napi::Value modality_value(Napi::Env env, Modality modality);  // null where it is not known
+
+}  // namespace ballast::node

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+
+#include <napi.h>
+
+#include <ballast/sink.h>
+
+namespace ballast::node {
+
+// An output that JavaScript fills piece by piece. Each call gives {promise, cancel}.
+class NativeSink : public Napi::ObjectWrap<NativeSink> {
+ public:
+  static void define(Napi::Env env, Napi::Object& exports);
+
+  explicit NativeSink(const Napi::CallbackInfo& info);
+
+ private:
+  static Napi::Value create(const Napi::CallbackInfo& info);
+  Napi::Value write(const Napi::CallbackInfo& info);
+  Napi::Value commit(const Napi::CallbackInfo& info);
+  Napi::Value discard(const Napi::CallbackInfo& info);
+
+  std::shared_ptr<Sink> sink_;
+};
+
+void define_write(Napi::Env env, Napi::Object& exports);
+
+}  // namespace ballast::node

@@ -1,0 +1,155 @@
+// Wrong arguments of every public function: errors are JavaScript's own or the package's, and their texts are for people.
+
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+import * as ballast from 'ballast';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
+
+import { RangeServer, tempFolder, writeQwen3, writeSample } from './support';
+
+const folder = tempFolder();
+const sample = join(folder, 'model.safetensors');
+const qwen3 = join(folder, 'qwen3');
+const parquet = join(folder, 'parquet');
+let model: ballast.Model;
+let uri = '';
+
+beforeAll(async () => {
+  vi.spyOn(console, 'log').mockImplementation(() => undefined);
+  await writeSample(sample);
+  await writeQwen3(qwen3);
+  await ballast.quantizeModel(sample, parquet, { groupSize: 32, sync: false });
+  model = await ballast.openModel(sample);
+  uri = `${await new RangeServer({ '/m.safetensors': sample }).listen()}/m.safetensors`;
+  mkdirSync(join(folder, 'work'));
+  process.chdir(join(folder, 'work')); // where wrong paths go
+});
+
+const trap = new Proxy({}, { get() { throw new Error('a trap'); }, ownKeys() { throw new Error('a trap'); } });
+const WRONG: unknown[] = [
+  null, true, false, 0, 3, -1, 1.5, 2 ** 31, 2 ** 64, NaN, Infinity, -Infinity, 10n, 'x', '', '\ud800', 'a\0b', 'x'.repeat(5000), Symbol('s'), [], [1], ['\ud800'],
+  [[]], {}, { x: 1 }, { '\ud800': 'x' }, { x: '\ud800' }, new Map([[1, 2]]), new Date(), /x/, () => undefined, async () => undefined, class {}, new Uint8Array(2),
+  new ArrayBuffer(3), Buffer.from([255, 0]), new URL('ftp://host/x'), Object.create(null), new Proxy({}, {}), trap, new AbortController(), Promise.resolve(1),
+];
+
+const WATCH = ['progress', 'signal'];
+const OPEN = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
+const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardBytes', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
+const QUANTIZE = [
+  'deploymentProfile', 'bitWidth', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
+  'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
+  'calibrationSamples', 'calibration', 'sync', 'resume',
+];
+const FAST = { sync: false };
+const ARRAYS = () => ({ a: new Float32Array(2) });
+
+type Call = { use: (...given: never[]) => unknown; works: () => unknown[]; options?: string[] };
+
+/** Functions, arguments that work, and the names of options, which come last. */
+const CALLS: Record<string, Call> = {
+  openModel: { use: ballast.openModel, works: () => [sample, {}], options: OPEN },
+  loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...OPEN, 'log'] },
+  'Qwen3Model.loadPretrained': { use: ballast.Qwen3Model.loadPretrained, works: () => [qwen3, { log: () => undefined }], options: [...OPEN, 'log'] },
+  saveFile: { use: ballast.saveFile, works: () => ['a.safetensors', ARRAYS(), FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
+  tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
+  convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },
+  quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...QUANTIZE] },
+  validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, 'minAccuracy', 'threads'] },
+  downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, 'include', 'exclude', 'sync'] },
+  'model.info': { use: (name: string) => model.info(name), works: () => ['bias'] },
+  'model.has': { use: (name: string) => model.has(name), works: () => ['bias'] },
+  'model.tensor': { use: (name: string) => model.tensor(name), works: () => ['bias'] },
+  'model.read': { use: (name: string, options: object) => model.read(name, options), works: () => ['bias', {}], options: ['dtype', 'allowLoss', 'signal'] },
+  'model.slice': { use: (name: string, ...slices: ballast.Slice[]) => model.slice(name, ...slices), works: () => ['embed.weight', [0, 1], 0] },
+};
+
+async function outcome(call: Call, given: unknown[]): Promise<unknown> {
+  try {
+    await call.use(...(given as never[]));
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+const BAD_WORDS = /napi|native|expected|undefined is not|Cannot (read|convert)|std::|\n/i;
+
+function expectPlain(error: unknown, what: string): void {
+  if (error === undefined || (error as Error).message === 'a trap') return;
+  expect(error instanceof TypeError || error instanceof RangeError || error instanceof ballast.BallastError, `${what}: ${String(error)}`).toBe(true);
+  expect((error as Error).message, what).toMatch(/^.{5,}$/);
+  expect((error as Error).message, what).not.toMatch(BAD_WORDS);
+}
+
+function show(value: unknown): string {
+  try {
+    return typeof value === 'symbol' ? 'a symbol' : `${typeof value} ${String(value).slice(0, 30)}`;
+  } catch {
+    return typeof value;
+  }
+}
+
+test('every public function is tried', () => {
+  const functions = Object.entries(ballast).filter(([name, value]) => typeof value === 'function' && /^[a-z]/.test(name)).map(([name]) => name);
+  expect(Object.keys(CALLS)).toEqual(expect.arrayContaining(functions));
+});
+
+describe.each(Object.entries(CALLS))('%s()', (name, call) => {
+  test('works with what is right, and tells what is wrong in plain words', async () => {
+    expect(await outcome(call, call.works())).toBe(undefined);
+    const places = call.works().length - (call.options ? 1 : 0);
+    for (const value of [...WRONG, undefined]) {
+      for (let place = 0; place < places; ++place) {
+        const given = call.works();
+        given[place] = value;
+        expectPlain(await outcome(call, given), `${name} argument ${place} ${show(value)}`);
+      }
+      if (call.options === undefined) continue;
+      expectPlain(await outcome(call, [...call.works().slice(0, -1), value]), `${name} options ${show(value)}`);
+      for (const option of call.options) {
+        const options = { ...(call.works().at(-1) as object), [option]: value };
+        expectPlain(await outcome(call, [...call.works().slice(0, -1), options]), `${name} ${option} ${show(value)}`);
+      }
+    }
+  });
+
+  test('refuses no arguments at all', async () => {
+    const error = await outcome(call, []);
+    if (name !== 'model.has') expect(error).toBeInstanceOf(TypeError);
+  });
+
+  if (call.options) {
+    test('names an option that is not there, and the nearest that is', async () => {
+      const option = call.options![0]!;
+      const typo = option.slice(0, -1);
+      expect(await outcome(call, [...call.works().slice(0, -1), { [typo]: 1 }])).toEqual(new TypeError(`there is no option '${typo}'; did you mean ${option}?`));
+      expect(await outcome(call, [...call.works().slice(0, -1), { zzzzzz: 1 }])).toEqual(new TypeError("there is no option 'zzzzzz'"));
+    });
+  }
+});
+
+test.each<[() => Promise<unknown> | unknown, Error]>([
+  [() => ballast.openModel(3 as never), new TypeError('path is a text, a Buffer or a URL, not a number')],
+  [() => ballast.openModel(''), new ballast.ArgumentError('path is empty')],
+  [() => ballast.openModel('a\0b'), new ballast.ArgumentError('path has a NUL in it')],
+  [() => ballast.openModel(sample, { maxHeaderBytes: -1 }), new RangeError('maxHeaderBytes is -1, it must be from 0 to 9007199254740991')],
+  [() => ballast.openModel(sample, { mmap: 1 as never }), new TypeError('mmap is true or false, not a number')],
+  [() => model.read('bias', { dtype: 'f7' as never }), new RangeError(
+    "dtype is 'f7'; dtypes are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64")],
+  [() => model.tensor(7 as never), new TypeError('the name of a tensor is a text, not a number')],
+  [() => ballast.convertModel(sample, 'x', { include: '*' as never }), new TypeError('include is an array of texts, not a string')],
+  [() => ballast.convertModel(sample, 'x', { threads: 1025 }), new RangeError('threads is 1025, it must be from 0 to 1024')],
+  [() => ballast.convertModel(sample, 'x', { format: 'npy' as never }), new RangeError("format is 'npy', it must be safetensors or mlx-json")],
+  [() => ballast.convertModel({} as never, 'x'), new TypeError('source is a Model, a text, a Buffer or a URL, not an object')],
+  [() => ballast.quantizeModel(sample, 'x', { bitWidth: '4' as never }), new TypeError('bitWidth is a whole number, not a string')],
+  [() => ballast.quantizeModel(sample, 'x', { bitWidth: 4.5 }), new RangeError('bitWidth is 4.5, it must be a whole number')],
+  [() => ballast.validateModel(sample, parquet, { progress: (async () => undefined) as never }), new TypeError('progress is a plain function, not an async one: nobody would await it')],
+  [() => ballast.validateModel(sample, parquet, { signal: {} as never }), new TypeError('signal is an AbortSignal, not an object')],
+  [() => ballast.downloadModel(3 as never, 'x'), new TypeError('uri is a text, not a number')],
+  [() => ballast.loadPretrained(qwen3, { log: 'yes' as never }), new TypeError('log is a function, true or false, not a string')],
+])('%s', async (use, error) => {
+  const thrown: unknown = await Promise.resolve().then(use).catch((each: unknown) => each);
+  expect(thrown).toEqual(error);
+  expect((thrown as Error).constructor).toBe(error.constructor);
+});

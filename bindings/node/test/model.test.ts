@@ -1,0 +1,258 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { inspect } from 'node:util';
+
+import { BF16Array, ClosedError, F8E4M3Array, Model, openModel, saveFile, TensorNotFoundError, tensorOf, UnsupportedError } from 'ballast';
+import { beforeAll, describe, expect, test } from 'vitest';
+
+import { bf16, noise, tempFolder, writeQwen3, writeSample } from './support';
+
+const folder = tempFolder();
+const sample = join(folder, 'model.safetensors');
+
+beforeAll(() => writeSample(sample));
+
+/** A file with what no writer would write. */
+function writeRaw(name: string, header: object, data: Uint8Array, padding = ''): string {
+  const text = Buffer.from(JSON.stringify(header) + padding);
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  const path = join(folder, name);
+  writeFileSync(path, Buffer.concat([length, text, data]));
+  return path;
+}
+
+describe('a model', () => {
+  test('says what it is made of', async () => {
+    const model = await openModel(sample);
+    expect(model).toMatchObject({ path: sample, format: 'safetensors', size: 2, nbytes: 4352, files: [sample], warnings: [], config: null });
+    expect(model.numParameters()).toBe(64 * 32 + 64);
+    expect([...model]).toEqual(model.names);
+    expect(model.names).toBe(model.names);
+    expect(model.info('embed.weight')).toEqual({
+      name: 'embed.weight', dtype: 'BF16', shape: [64, 32], size: 2048, nbytes: 4096, file: sample, dataOffsets: [256, 4352],
+    });
+    expect(model.has('bias')).toBe(true);
+    expect(model.has('no')).toBe(false);
+    expect(model.has('\ud800')).toBe(false);
+    expect(inspect(model)).toBe(`Model('${sample}', 2 tensors, 2,112 parameters)`);
+  });
+
+  test('has the config and modality of its directory', async () => {
+    const model = await openModel(await writeQwen3(join(folder, 'qwen3')));
+    expect(model.config).toMatchObject({ model_type: 'qwen3', hidden_size: 32 });
+    expect(model.modality).toBe('text');
+    expect((await openModel(sample)).modality).toBe(null);
+  });
+
+  test('opens by path, bytes of a path, and URL', async () => {
+    for (const place of [sample, Buffer.from(sample), pathToFileURL(sample)]) expect((await openModel(place)).size).toBe(2);
+  });
+
+  test('is not made by new', () => {
+    expect(() => new Model({})).toThrow(new TypeError('a Model is made by openModel()'));
+    expect(() => new Model(null as unknown as object)).toThrow(TypeError);
+  });
+
+  test('refuses everything once it is closed, but for what arrays look at', async () => {
+    const model = await openModel(sample);
+    const bias = model.tensor('bias');
+    const names = model.names;
+    model.close();
+    model.close();
+    expect(model.closed).toBe(true);
+    expect(inspect(model)).toBe('Model(closed)');
+    expect(bias).toEqual(noise(64));
+    expect(names).toHaveLength(2);
+    const closed = new ClosedError(`'${sample}': the model is closed`);
+    for (const use of [() => model.tensor('bias'), () => model.names, () => model.info('bias'), () => model.has('bias'), () => model.metadata,
+      () => model.config, () => model.files, () => model.warnings]) expect(use).toThrow(closed);
+    await expect(model.read('bias')).rejects.toThrow(closed);
+    await expect(model.slice('bias')).rejects.toThrow(closed);
+  });
+
+  test('may be closed while it is read', async () => {
+    const model = await openModel(sample);
+    const reading = model.read('bias');
+    model.close();
+    expect(await reading).toEqual(noise(64));
+  });
+
+  test('is disposed of where that exists', async () => {
+    const model = await openModel(sample);
+    (model as unknown as Record<symbol, () => void>)[Symbol.dispose]!();
+    expect(model.closed).toBe(true);
+  });
+
+  test('of 100,000 tensors opens without naming them', async () => {
+    const header = Object.fromEntries(Array.from({ length: 100_000 }, (_, i) => [`t${i}`, { dtype: 'U8', shape: [1], data_offsets: [i, i + 1] }]));
+    const model = await openModel(writeRaw('many.safetensors', header, new Uint8Array(100_000).fill(7)));
+    expect(model.size).toBe(100_000);
+    expect(model.tensor('t99999')).toEqual(Uint8Array.of(7));
+    expect(model.names).toHaveLength(100_000);
+  });
+});
+
+describe('tensor()', () => {
+  test('looks at the same memory each time', async () => {
+    const model = await openModel(sample);
+    const first = model.tensor('embed.weight');
+    expect(first).toBeInstanceOf(BF16Array);
+    expect(model.tensor('embed.weight').buffer).toBe(first.buffer);
+    expect(first.byteOffset).toBe(0);
+    expect(first).toEqual(bf16(noise(2048)));
+  });
+
+  test('may be written to, which nobody else sees', async () => {
+    const model = await openModel(sample);
+    const before = readFileSync(sample);
+    const bias = model.tensor('bias');
+    bias.fill(7 as never);
+    expect(model.tensor('bias')[0]).toBe(7);
+    expect(await model.read('bias')).toEqual(noise(64));
+    expect((await openModel(sample)).tensor('bias')).toEqual(noise(64));
+    expect(readFileSync(sample).equals(before)).toBe(true);
+  });
+
+  test('keeps its class in parts of it', async () => {
+    const embed = (await openModel(sample)).tensor('embed.weight') as BF16Array;
+    const part = embed.subarray(2, 4) as BF16Array;
+    expect(part).toBeInstanceOf(BF16Array);
+    expect(part.buffer).toBe(embed.buffer);
+    expect(part.toFloat32()).toEqual(embed.toFloat32().slice(2, 4));
+    expect((embed.slice(0, 2) as BF16Array).toFloat32()).toEqual(embed.toFloat32().slice(0, 2));
+    expect(new F8E4M3Array([0x38]).map((code) => code + 8)).toBeInstanceOf(F8E4M3Array);
+  });
+
+  test('is a copy where the file has it at an address that no array can begin at', async () => {
+    const header = { a: { dtype: 'U8', shape: [1], data_offsets: [0, 1] }, b: { dtype: 'F32', shape: [2], data_offsets: [1, 9] } };
+    const data = Buffer.concat([Buffer.of(9), Buffer.from(Float32Array.of(1.5, -2).buffer)]);
+    const model = await openModel(writeRaw('odd.safetensors', header, data));
+    expect(model.tensor('b')).toEqual(Float32Array.of(1.5, -2));
+    expect(model.tensor('a')).toEqual(Uint8Array.of(9));
+  });
+
+  test('may be empty', async () => {
+    const path = join(folder, 'empty.safetensors');
+    await saveFile(path, { a: tensorOf(new Float32Array(0), [0, 3]), b: new BigInt64Array(0) });
+    const model = await openModel(path);
+    expect(model.tensor('a')).toEqual(new Float32Array(0));
+    expect(await model.read('b')).toEqual(new BigInt64Array(0));
+    expect(await model.slice('a', [0, 5], 1)).toEqual(new Float32Array(0));
+  });
+
+  test('can be cloned, and is not lost by being transferred', async () => {
+    const array = (await openModel(sample)).tensor('bias');
+    expect(structuredClone(array)).toEqual(noise(64));
+    try {
+      expect(structuredClone(array, { transfer: [array.buffer as ArrayBuffer] })).toEqual(noise(64));
+    } catch (error) {
+      expect((error as Error).name).toBe('DataCloneError');
+    }
+    expect(array).toEqual(noise(64));
+  });
+
+  test('may move to another buffer, where there is ArrayBuffer.transfer()', async () => {
+    const model = await openModel(sample);
+    const buffer = model.tensor('bias').buffer as ArrayBuffer & { transfer?: () => ArrayBuffer };
+    if (buffer.transfer === undefined) return;
+    const moved = buffer.transfer();
+    expect(model.tensor('bias')).toEqual(noise(64));
+    model.close();
+    expect(new Float32Array(moved)).toEqual(noise(64));
+  });
+
+  test('says what is not there', async () => {
+    const model = await openModel(sample);
+    const missing = new TensorNotFoundError(`${sample}: no tensor 'no' among 2`);
+    expect(() => model.tensor('no')).toThrow(missing);
+    expect(() => model.info('no')).toThrow(missing);
+    await expect(model.read('no')).rejects.toThrow(missing);
+    await expect(model.slice('no')).rejects.toThrow(missing);
+    expect(() => model.tensor('a\nb')).toThrow(`${sample}: no tensor 'a\\u{a}b' among 2`);
+  });
+
+  test('is refused without a map, where read() works', async () => {
+    const model = await openModel(sample, { mmap: false });
+    expect(() => model.tensor('bias')).toThrow(UnsupportedError);
+    expect(await model.read('bias')).toEqual(noise(64));
+  });
+});
+
+describe('read()', () => {
+  test('converts', async () => {
+    const model = await openModel(sample);
+    expect(await model.read('embed.weight', { dtype: 'f32' })).toEqual(bf16(noise(2048)).toFloat32());
+    expect(await model.read('bias', { dtype: 'F64' })).toEqual(Float64Array.from(noise(64)));
+    expect((await model.read('bias', { dtype: 'BF16' })).dtype).toBe('BF16');
+    await expect(model.read('bias', { dtype: 'I8' })).rejects.toThrow(/64 of 64 values of F32 cannot be kept as I8/);
+    expect(await model.read('bias', { dtype: 'I8', allowLoss: true })).toEqual(new Int8Array(64));
+    await expect(model.read('bias', { dtype: 'C64' })).rejects.toThrow(/F32 does not convert to C64/);
+  });
+
+  test('gives memory that can be transferred', async () => {
+    const values = await (await openModel(sample)).read('bias');
+    expect(structuredClone(values, { transfer: [values.buffer as ArrayBuffer] })).toEqual(noise(64));
+    expect(values.length).toBe(0);
+  });
+
+  test('works a thousand times at once', async () => {
+    const model = await openModel(sample);
+    const all = await Promise.all(Array.from({ length: 1000 }, () => model.read('bias')));
+    expect(all.every((each) => each[63] === noise(64)[63])).toBe(true);
+  });
+
+  test('ends with the reason of a signal', async () => {
+    const model = await openModel(sample);
+    const reason = new Error('enough');
+    await expect(model.read('bias', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(openModel(sample, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    const controller = new AbortController();
+    const reading = model.read('bias', { signal: controller.signal });
+    controller.abort(reason);
+    await expect(reading).rejects.toBe(reason);
+    const other = new AbortController();
+    const opening = openModel(sample, { signal: other.signal });
+    other.abort(reason);
+    await expect(opening).rejects.toBe(reason);
+  });
+
+  test('of a file that was cut short is an error', async () => {
+    const path = await writeSample(join(folder, 'short.safetensors'));
+    const model = await openModel(path);
+    writeFileSync(path, readFileSync(path).subarray(0, 200));
+    await expect(model.read('embed.weight')).rejects.toMatchObject({ code: 'ERR_BALLAST_READ' });
+    expect(() => model.tensor('embed.weight')).toThrow(/was cut short while open/);
+  });
+});
+
+describe('slice()', () => {
+  test.each<[number[][] | unknown[], RegExp]>([
+    [[64], /index 64 is out of bounds for dimension 0 with size 64 of tensor 'embed.weight'/],
+    [[-65], /index -65 is out of bounds/],
+    [[0, 0, 0], /has 2 dimensions, 3 slices were given/],
+    [[[0, 1, 0]], /the step of a slice cannot be 0/],
+    [[[0.5, 1]], /start is 0.5, it must be a whole number/],
+    [[[NaN]], /start is NaN/],
+    [[Infinity], /an index is Infinity/],
+    [[[0, 1, 1, 1]], /a slice is \[start, stop, step\], not 4 numbers/],
+    [['0:1'], /a slice is a number, \[start, stop, step\] or null, not a string/],
+    [[{}], /not an object/],
+    [[['0']], /start is a whole number, not a string/],
+  ])('refuses %j', async (slices, message) => {
+    const model = await openModel(sample);
+    await expect(model.slice('embed.weight', ...(slices as [])).catch((error: Error) => {
+      expect([TypeError, RangeError]).toContain(error.constructor);
+      throw error;
+    })).rejects.toThrow(message);
+  });
+
+  test('takes bounds of any size', async () => {
+    const model = await openModel(sample);
+    expect(await model.slice('bias', [-1e300, 1e300, 2 ** 60])).toEqual(noise(64).slice(0, 1));
+    expect(await model.slice('bias', [null, null, -1])).toEqual(noise(64).reverse());
+    expect(await model.slice('bias')).toEqual(noise(64));
+    expect(await model.slice('bias', [])).toEqual(noise(64));
+  });
+});

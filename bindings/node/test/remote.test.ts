@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { convertModel, downloadModel, openModel, type ProgressReport, quantizeModel, saveFile, UnsupportedError, validateModel } from 'ballast';
+import { beforeAll, describe, expect, test } from 'vitest';
+
+import { filesIn, noise, RangeServer, tempFolder, writeQwen3, writeSample } from './support';
+
+const folder = tempFolder();
+const sample = join(folder, 'model.safetensors');
+const large = join(folder, 'large.safetensors');
+const server = new RangeServer({
+  '/model.safetensors': sample, '/large.safetensors': large, '/qwen3/model.safetensors': join(folder, 'qwen3/model.safetensors'),
+  '/qwen3/config.json': join(folder, 'qwen3/config.json'),
+});
+let url = '';
+
+beforeAll(async () => {
+  await writeSample(sample);
+  await saveFile(large, { a: new Uint8Array(20 << 20).fill(3) }, { sync: false });
+  await writeQwen3(join(folder, 'qwen3'));
+  url = await server.listen();
+});
+
+/** Lets all later requests wait for ever. */
+function stall(): void {
+  server.before = () => true;
+}
+
+describe('a model on a server', () => {
+  test('opens, is read and sliced, and has no views', async () => {
+    const model = await openModel(`${url}/model.safetensors`);
+    expect(model.names).toHaveLength(2);
+    expect(await model.read('bias')).toEqual(noise(64));
+    expect(await model.slice('bias', [0, 2])).toEqual(noise(64).slice(0, 2));
+    expect(() => model.tensor('bias')).toThrow(UnsupportedError);
+    expect(server.requests.every((each) => each.includes('bytes=') || each.startsWith('HEAD'))).toBe(true);
+  });
+
+  test('may be a folder, and a URL', async () => {
+    const model = await openModel(new URL(`${url}/qwen3/`));
+    expect(model.config).toMatchObject({ model_type: 'qwen3' });
+  });
+
+  test('is converted, quantized and validated', async () => {
+    const model = await openModel(`${url}/model.safetensors`);
+    await convertModel(model, join(folder, 'copy.safetensors'), { sync: false });
+    expect((await openModel(join(folder, 'copy.safetensors'))).tensor('bias')).toEqual(noise(64));
+    const report = await quantizeModel(`${url}/model.safetensors`, join(folder, 'q'), { groupSize: 32, sync: false });
+    expect((await validateModel(model, join(folder, 'q'))).cosineSimilarity).toBe(report.cosineSimilarity);
+  });
+
+  test('that is not there is missing', async () => {
+    await expect(openModel(`${url}/no.safetensors`)).rejects.toMatchObject({ code: 'ERR_BALLAST_NOT_FOUND' });
+  });
+
+  test('that does not answer is waited for until the signal', async () => {
+    const model = await openModel(`${url}/large.safetensors`);
+    stall();
+    try {
+      const reason = new Error('enough');
+      for (const wait of [
+        (signal: AbortSignal) => openModel(`${url}/model.safetensors`, { signal }),
+        (signal: AbortSignal) => model.read('a', { signal }),
+        (signal: AbortSignal) => convertModel(`${url}/model.safetensors`, join(folder, 'never.safetensors'), { signal }),
+        (signal: AbortSignal) => convertModel(model, join(folder, 'never.safetensors'), { signal }),
+        (signal: AbortSignal) => downloadModel(`${url}/model.safetensors`, join(folder, 'never'), { signal }),
+      ]) {
+        const controller = new AbortController();
+        setTimeout(() => controller.abort(reason), 50);
+        await expect(wait(controller.signal)).rejects.toBe(reason);
+      }
+    } finally {
+      server.before = () => false;
+    }
+    expect(filesIn(folder).filter((each) => each.startsWith('never.'))).toEqual([]);
+  });
+});
+
+describe('downloadModel()', () => {
+  test('fetches whole files, tells how far it is, and does not fetch them again', async () => {
+    const seen: ProgressReport[] = [];
+    const out = join(folder, 'down');
+    const report = await downloadModel(`${url}/large.safetensors`, out, { sync: false, progress: (each) => seen.push(each) });
+    expect(report).toMatchObject({ folder: out, files: [{ path: join(out, 'large.safetensors'), wasThere: false, checked: null }] });
+    expect(report.fetchedBytes).toBe(readFileSync(large).length);
+    expect(seen.at(-1)!.done).toBe(seen.at(-1)!.total);
+    expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);
+  });
+
+  test('takes some files of a folder', async () => {
+    const report = await downloadModel(`${url}/qwen3/`, join(folder, 'some'), { include: ['*.json'], sync: false });
+    expect(report.files.map((each) => each.path)).toEqual([join(folder, 'some/config.json')]);
+  });
+});

@@ -1,0 +1,123 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+
+import {
+  ArgumentError, BF16Array, CancelledError, F16Array, F8E5M2Array, openModel, type ProgressReport, saveFile, type TensorData, tensorOf,
+  type Tensors, WriteError,
+} from 'ballast';
+import { beforeEach, describe, expect, test } from 'vitest';
+
+import { filesIn, tempFolder } from './support';
+
+const folder = tempFolder();
+let count = 0;
+let path = '';
+
+beforeEach(() => {
+  path = join(folder, `${++count}.safetensors`);
+});
+
+describe('saveFile()', () => {
+  test('writes every kind of array as its own dtype', async () => {
+    const tensors = {
+      i8: Int8Array.of(-1), u8: Uint8Array.of(1), clamped: Uint8ClampedArray.of(300), i16: Int16Array.of(-2), u16: Uint16Array.of(2),
+      i32: Int32Array.of(-3), u32: Uint32Array.of(3), f32: Float32Array.of(0.5), f64: Float64Array.of(0.25), i64: BigInt64Array.of(-4n),
+      u64: BigUint64Array.of(4n), f16: F16Array.of(0x3c00), bf16: BF16Array.of(0x3f80), f8: F8E5M2Array.of(0x3c), buffer: Buffer.from('ab'),
+      bool: tensorOf(Uint8Array.of(1, 0), [2], 'BOOL'), f4: tensorOf(Uint8Array.of(0x21), [2], 'F4'), c64: tensorOf(Float32Array.of(1, 2), [1], 'c64'),
+      scalar: tensorOf(Float32Array.of(9), []), raw: tensorOf(new ArrayBuffer(8), [2, 1], 'I32'), half: { data: Uint16Array.of(1), dtype: 'F16' },
+    } satisfies Tensors;
+    await saveFile(path, tensors, { metadata: { made: 'here' } });
+    const model = await openModel(path);
+    const dtypes = Object.fromEntries(model.names.map((name) => [name, model.info(name).dtype]));
+    expect(dtypes).toEqual({
+      i8: 'I8', u8: 'U8', clamped: 'U8', i16: 'I16', u16: 'U16', i32: 'I32', u32: 'U32', f32: 'F32', f64: 'F64', i64: 'I64', u64: 'U64',
+      f16: 'F16', bf16: 'BF16', f8: 'F8_E5M2', buffer: 'U8', bool: 'BOOL', f4: 'F4', c64: 'C64', scalar: 'F32', raw: 'I32', half: 'F16',
+    });
+    expect(model.metadata).toEqual({ made: 'here' });
+    expect(model.tensor('i64')).toEqual(BigInt64Array.of(-4n));
+    expect(model.tensor('clamped')).toEqual(Uint8Array.of(255));
+    expect(model.info('scalar').shape).toEqual([]);
+    expect(model.info('raw').shape).toEqual([2, 1]);
+  });
+
+  test('takes a Map, parts of arrays and shared memory', async () => {
+    const shared = new Float32Array(new SharedArrayBuffer(8)).fill(3);
+    await saveFile(path, new Map<string, ArrayBufferView | TensorData>([['1', shared], ['0', Float32Array.of(1, 2, 3).subarray(1)]]));
+    const model = await openModel(path);
+    expect(model.tensor('0')).toEqual(Float32Array.of(2, 3));
+    expect(model.tensor('1')).toEqual(Float32Array.of(3, 3));
+  });
+
+  test('writes shards and MLX JSON', async () => {
+    const tensors = { a: new Float32Array(1000).fill(1), b: new Float32Array(1000).fill(2) };
+    await saveFile(join(folder, 'shards'), tensors, { maxShardBytes: 4500 });
+    expect(filesIn(join(folder, 'shards'))).toEqual(['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors', 'model.safetensors.index.json']);
+    await saveFile(join(folder, 'weights.mlx'), tensors);
+    const model = await openModel(join(folder, 'weights.mlx'));
+    expect(model.format).toBe('mlx-json');
+    expect(await model.read('b')).toEqual(tensors.b);
+    expect(() => model.tensor('b')).toThrow(expect.objectContaining({ code: 'ERR_BALLAST_UNSUPPORTED' }));
+  });
+
+  test('writes large tensors in pieces, and tells how far it is', async () => {
+    const large = Uint32Array.from({ length: 3_000_001 }, (_, i) => i);
+    const seen: ProgressReport[] = [];
+    await saveFile(path, { small: Uint8Array.of(1), large }, { sync: false, progress: (report) => seen.push(report) });
+    expect(Buffer.compare(new Uint8Array((await openModel(path)).tensor('large').buffer), new Uint8Array(large.buffer))).toBe(0);
+    expect(seen.at(-1)).toEqual({ done: 12_000_005, total: 12_000_005, what: 'large' });
+    expect(seen).toHaveLength(4);
+  });
+
+  test.each<[string, () => Tensors]>([
+    ['an array', () => [1] as unknown as Tensors],
+    ['null', () => null as unknown as Tensors],
+    ['numbers', () => ({ a: [1, 2] }) as unknown as Tensors],
+    ['a text', () => ({ a: 'x' }) as unknown as Tensors],
+    ['a buffer without a dtype', () => ({ a: new ArrayBuffer(4) }) as unknown as Tensors],
+    ['a DataView without a dtype', () => ({ a: new DataView(new ArrayBuffer(4)) })],
+    ['another dtype', () => ({ a: { data: new Float64Array(1), dtype: 'F32' } })],
+    ['an unknown option', () => ({ a: { data: new Float64Array(1), dtyp: 'F32' } as TensorData })],
+  ])('refuses %s with a TypeError', async (_, tensors) => {
+    await expect(saveFile(path, tensors())).rejects.toBeInstanceOf(TypeError);
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test.each<[string, Tensors, string]>([
+    ['a shape of another size', { a: tensorOfUnchecked(new Float32Array(4), [3]) }, "tensor 'a' has 16 bytes, F32 [3] needs 12"],
+    ['half a value', { a: { data: new Uint8Array(3), dtype: 'F32' } }, "tensor 'a' has 3 bytes, F32 [0.75] needs 3"],
+    ['a name that is taken', { __metadata__: new Uint8Array(1) }, "a tensor cannot be called '__metadata__'"],
+    ['a name that is no UTF-8', { '\ud800': new Uint8Array(1) }, "the name of a tensor is '\\u{d800}', which cannot be written as UTF-8"],
+  ])('refuses %s with an ArgumentError', async (_, tensors, message) => {
+    await expect(saveFile(path, tensors)).rejects.toThrow(ArgumentError);
+    await expect(saveFile(path, tensors)).rejects.toThrow(message);
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test('says why nothing can be written there', async () => {
+    await expect(saveFile(join(folder, 'no/such/folder.safetensors'), {})).rejects.toSatisfy((error) => error instanceof WriteError && error.errno === 2);
+  });
+
+  test('does not fall over memory that is taken away meanwhile', async () => {
+    const array = new Float32Array(4_000_000);
+    const give = () => array.length > 0 && structuredClone(array, { transfer: [array.buffer] });
+    await expect(saveFile(path, { array }, { progress: () => void give() })).rejects.toThrow("tensor 'array' had 16000000 bytes and has 0: its memory was taken away while it was saved");
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test('stops by its signal or its callback, and leaves nothing behind', async () => {
+    const before = filesIn(folder);
+    const large = { large: new Uint8Array(16 << 20) };
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    await expect(saveFile(path, large, { signal: controller.signal, progress: () => controller.abort(reason) })).rejects.toBe(reason);
+    await expect(saveFile(path, large, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(saveFile(path, large, { progress: () => false })).rejects.toBeInstanceOf(CancelledError);
+    await expect(saveFile(path, large, { progress: () => { throw reason; } })).rejects.toBe(reason);
+    expect(filesIn(folder)).toEqual(before);
+  });
+});
+
+function tensorOfUnchecked(data: Float32Array, shape: number[]): TensorData {
+  expect(() => tensorOf(data, shape)).toThrow(ArgumentError);
+  return { data, shape };
+}

@@ -1,0 +1,153 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+
+import {
+  BelowMinimumError, CancelledError, convertModel, type ConvertOptions, MissingError, openModel, type Progress, type ProgressReport, quantizeModel,
+  type QuantizeOptions, saveFile, tensorOf, UnsupportedError, validateModel,
+} from 'ballast';
+import { beforeAll, describe, expect, test } from 'vitest';
+
+import { filesIn, noise, tempFolder, writeQwen3, writeSample, writeSparse } from './support';
+
+const folder = tempFolder();
+const sample = join(folder, 'model.safetensors');
+const large = join(folder, 'large.safetensors');
+
+beforeAll(async () => {
+  await writeSample(sample);
+  await saveFile(large, Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`up.${i}.weight`, tensorOf(noise(1 << 20), [1024, 1024])])), { sync: false });
+});
+
+describe('convertModel()', () => {
+  test('converts files and open models', async () => {
+    const model = await openModel(sample);
+    for (const source of [sample, model]) {
+      const report = await convertModel(source, join(folder, 'half.safetensors'), { dtype: 'f16', dtypeRules: { '*bias': 'F32' } });
+      expect(report).toEqual({ files: [join(folder, 'half.safetensors')], tensors: 2, converted: 1, dataBytes: 4352, warnings: [] });
+    }
+    const half = await openModel(join(folder, 'half.safetensors'));
+    expect(half.info('embed.weight').dtype).toBe('F16');
+    expect(half.tensor('embed.weight')).toEqual(await model.read('embed.weight', { dtype: 'F16' }));
+  });
+
+  test('selects, renames and changes metadata', async () => {
+    const path = join(folder, 'renamed.safetensors');
+    await convertModel(sample, path, { exclude: ['bias'], rename: { 'embed.*': 'tokens.*' }, metadata: { a: 'b' }, threads: 1 });
+    const model = await openModel(path);
+    expect(model.names).toEqual(['tokens.weight']);
+    expect(model.metadata).toEqual({ a: 'b' });
+  });
+
+  test('writes MLX JSON, whatever the path is called', async () => {
+    await convertModel(sample, join(folder, 'as-mlx'), { format: 'mlx-json' });
+    expect((await openModel(join(folder, 'as-mlx'))).format).toBe('mlx-json');
+  });
+
+  test('has one error for each mistake', async () => {
+    await expect(convertModel(join(folder, 'no'), join(folder, 'out'))).rejects.toBeInstanceOf(MissingError);
+    await expect(convertModel(sample, join(folder, 'out'), { include: ['x*'] })).rejects.toMatchObject({ code: 'ERR_BALLAST_ARGUMENT' });
+    await expect(convertModel(sample, join(folder, 'out.safetensors'), { dtypeRules: { bias: 'U8' } })).rejects.toBeInstanceOf(UnsupportedError);
+    await expect(convertModel(sample, join(sample, 'out.safetensors'))).rejects.toMatchObject({ code: 'ERR_BALLAST_WRITE' });
+    expect(existsSync(join(folder, 'out'))).toBe(false);
+  });
+});
+
+describe('quantizeModel()', () => {
+  test('measures what it writes, as validateModel() does', async () => {
+    const out = join(folder, 'q');
+    const report = await quantizeModel(sample, out, { bitWidth: 4, groupSize: 32, layerBitWidths: { embed: 8 } });
+    expect(report).toMatchObject({ kept: 1, passed: true, wasDone: false, modality: null, calibration: null, bitsPerWeight: 9 });
+    expect(report.layers).toMatchObject([{ name: 'embed.weight', bits: 8, groupSize: 32, shape: [64, 32], dtype: 'BF16', outputError: null }]);
+    expect(report.modelSizeMb).toBe(report.bytes / 1e6);
+    const validated = await validateModel(await openModel(sample), out, { minAccuracy: 0.99 });
+    expect(validated.cosineSimilarity).toBe(report.cosineSimilarity);
+    expect(validated.passed).toBe(true);
+    expect((await validateModel(sample, out, { minAccuracy: 1 })).passed).toBe(false);
+  });
+
+  test.each<[QuantizeOptions, string]>([
+    [{ bitWidth: 7 }, 'bitWidth is 7, it must be 2, 3, 4, 5, 6 or 8'],
+    [{ groupSize: 31 }, 'groupSize is 31'],
+    [{ minAccuracy: 2 }, 'minAccuracy is 2'],
+    [{ method: 'best' as 'rtn' }, "method is 'best'"],
+    [{ sensitiveLayerPatterns: ['('] }, 'sensitiveLayerPatterns'],
+    [{ layerBitWidths: { nothing: 4 } }, 'nothing'],
+  ])('refuses %j', async (options, message) => {
+    const out = join(folder, 'refused');
+    const error = (await quantizeModel(sample, out, options).catch((each: unknown) => each)) as Error;
+    expect(error).toMatchObject({ code: 'ERR_BALLAST_ARGUMENT' });
+    expect(error.message).toContain(message);
+    expect(existsSync(out)).toBe(false);
+  });
+
+  test('with failFast refuses layers that are not good enough', async () => {
+    const out = join(folder, 'low');
+    await expect(quantizeModel(sample, out, { bitWidth: 2, groupSize: 32, minAccuracy: 0.999, failFast: true })).rejects.toBeInstanceOf(BelowMinimumError);
+    expect(existsSync(out)).toBe(false);
+  });
+
+  test('takes the config of a directory along', async () => {
+    const out = join(folder, 'mlx');
+    await quantizeModel(await writeQwen3(join(folder, 'qwen3')), out, { format: 'mlx', groupSize: 32 });
+    const model = await openModel(out);
+    expect(model.config).toMatchObject({ model_type: 'qwen3', quantization: { bits: 4, group_size: 32 } });
+  });
+});
+
+type Work = (out: string, options: { progress?: Progress; signal?: AbortSignal }, source?: string) => Promise<unknown>;
+const WORKS: [string, Work][] = [
+  ['convertModel', (out, options, source = large) => convertModel(source, out, { dtype: 'bf16', ...options } as ConvertOptions)],
+  ['quantizeModel', (out, options, source = large) => quantizeModel(source, out, { format: 'mlx', ...options } as QuantizeOptions)],
+];
+
+describe.each(WORKS)('%s() that is watched', (name, work) => {
+  const out = join(folder, name);
+
+  test('tells how far it is, to the end, before its promise', async () => {
+    const seen: ProgressReport[] = [];
+    let settled = false;
+    await work(out, { progress: (report) => { expect(settled).toBe(false); seen.push(report); } });
+    settled = true;
+    expect(seen.length).toBeGreaterThan(1);
+    expect(seen.at(-1)!.done).toBe(seen.at(-1)!.total);
+    expect([8 << 21, 8 << 22]).toContain(seen.at(-1)!.total); // bytes written, or read
+    expect(typeof seen[0]!.what).toBe('string');
+    expect(seen.map((each) => each.done)).toEqual(seen.map((each) => each.done).sort((a, b) => a - b));
+  });
+
+  test('runs its callback in the context of its caller', async () => {
+    const storage = new AsyncLocalStorage<string>();
+    const seen = new Set<string | undefined>();
+    await storage.run('here', () => work(out, { progress: () => seen.add(storage.getStore()) }));
+    expect([...seen]).toEqual(['here']);
+  });
+
+  test('is stopped by its callback or its signal, and leaves nothing behind', async () => {
+    const long = name === 'convertModel' ? writeSparse(join(folder, 'long.safetensors'), 256) : large;
+    const before = filesIn(folder);
+    const gone = join(folder, `${name}-gone`);
+    const reason = new Error('enough');
+    await expect(work(gone, { progress: () => { throw reason; } }, long)).rejects.toBe(reason);
+    await expect(work(gone, { progress: () => false }, long)).rejects.toBeInstanceOf(CancelledError);
+    await expect(work(gone, { signal: AbortSignal.abort(reason) }, long)).rejects.toBe(reason);
+    const controller = new AbortController();
+    await expect(work(gone, { signal: controller.signal, progress: () => controller.abort(reason) }, long)).rejects.toBe(reason);
+    const timed = AbortSignal.timeout(1);
+    await expect(work(gone, { signal: timed }, long)).rejects.toMatchObject({ name: 'TimeoutError' });
+    expect(filesIn(folder)).toEqual(before);
+  });
+
+  test('leaves no listener on a signal', async () => {
+    const { signal } = new AbortController();
+    let listeners = 0;
+    const add = signal.addEventListener.bind(signal);
+    const remove = signal.removeEventListener.bind(signal);
+    Object.assign(signal, {
+      addEventListener: (...given: Parameters<typeof add>) => { ++listeners; add(...given); },
+      removeEventListener: (...given: Parameters<typeof remove>) => { --listeners; remove(...given); },
+    });
+    await work(out, { signal });
+    expect(listeners).toBe(0);
+  });
+});
