@@ -104,8 +104,8 @@ describe('loadPretrained()', () => {
   });
 });
 
-// The two samples of the document that this answers, in which only the import is another.
-test('the first sample of the document runs', async () => {
+// Programs as they are written for other loaders, in which only the import is another.
+test('relative paths are those of the process', async () => {
   process.chdir(await writeQwen3(join(folder, 'first/models/qwen3-0.6b')).then(() => join(folder, 'first')));
   const model = await Qwen3Model.loadPretrained('./models/qwen3-0.6b', { log: false });
   expect(model.numParameters()).toBe(PARAMETERS);
