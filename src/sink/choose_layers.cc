@@ -15,8 +15,8 @@
 namespace ballast {
 namespace {
 
-constexpr std::uint64_t kSampleRows = 64;
-constexpr std::uint64_t kLongSampleRows = 256;
+constexpr LayerCoder::SampleRows kSampleRows{.most = 64, .in_a_run = 8};
+constexpr LayerCoder::SampleRows kLongSampleRows{.most = 256, .in_a_run = 1};
 
 void set_bits(QuantizeWork& work, std::size_t tensor, unsigned bits) {
   work.plans[tensor].bits = bits;

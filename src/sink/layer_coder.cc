@@ -93,14 +93,13 @@ Result<void> LayerCoder::check(const TensorBlock& block, const QualitySums& sums
   return {};
 }
 
-// Runs of rows at equal distances: a server is asked once for each.
-Result<void> LayerCoder::read_sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const {
-  constexpr std::uint64_t kRunRows = 8;
+// Runs at equal distances.
+Result<void> LayerCoder::read_sample(std::size_t tensor, const SampleRows& rows, CodedBuffers& buffers) const {
   const LayerPlan& plan = work_.plans[tensor];
   const std::uint64_t row_bytes = work_.source_row_bytes(tensor);
   const std::uint64_t count =
-      std::min(std::clamp<std::uint64_t>(kBlockValues / plan.columns, 1, std::max<std::uint64_t>(rows, 1)), plan.rows);
-  const std::uint64_t runs = (count + kRunRows - 1) / kRunRows;
+      std::min(std::clamp<std::uint64_t>(kBlockValues / plan.columns, 1, std::max<std::uint64_t>(rows.most, 1)), plan.rows);
+  const std::uint64_t runs = (count + rows.in_a_run - 1) / rows.in_a_run;
   buffers.in.resize(count * row_bytes);
   std::vector<Range> ranges;
   for (std::uint64_t i = 0; i < runs; ++i) {

@@ -36,8 +36,12 @@ class LayerCoder {
   // What is written of rows that are coded, with what they have for groups of timesteps.
   Result<CodedBlock> finish(std::size_t tensor, CodedBuffers& buffers) const;
 
-  // At most `rows` rows from all over the tensor, for the two that follow.
-  Result<void> read_sample(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
+  // Rows from all over the tensor, for the two that follow.
+  struct SampleRows {
+    std::uint64_t most;
+    std::uint64_t in_a_run;  // a server is asked once for each
+  };
+  Result<void> read_sample(std::size_t tensor, const SampleRows& rows, CodedBuffers& buffers) const;
   // Of the rows in `buffers`, as a first guess. A cosine of -1 if something is wrong with them.
   Result<Quality> try_sample(std::size_t tensor, CodedBuffers& buffers) const;
   // The largest magnitude in each column.
