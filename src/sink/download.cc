@@ -236,7 +236,9 @@ class Downloads {
   Result<void> fetch(const Part& part) {
     Item& item = *part.item;
     if (auto begun = begin(item); !begun) return begun;
-    const std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
+    std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
+    const bool has_parts = item.cached || item.remote->gives_parts();
+    if (!has_parts && from < part.end) from = part.begin;  // there is no going on in the middle
     if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
     if (auto fetched = fetch_bytes({.item = &item, .begin = from, .end = part.end}); !fetched) return fetched;
     const std::scoped_lock lock(item.mutex);

@@ -145,6 +145,22 @@ def test_servers_without_parts_fill_no_memory(run, server, tmp_path):
     assert (tmp_path / "out/weights.safetensors").read_bytes() == CONTENT
 
 
+def test_servers_without_parts_begin_anew(big, server):
+    def slow(handler, body, _):
+        handler.send_response(200)
+        handler.send_header("ETag", etag_of(body))
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body[: 8 << 20])
+        time.sleep(30)
+        return True
+
+    server.fault = slow
+    kill_when_noted(big.command, big.journal)
+    server.fault = lambda handler, body, _: server.reply(handler, 200, body, {"ETag": etag_of(body)}) or True
+    big.finish()
+
+
 def test_fifty_kills(big, server):
     server.delay = 0.05  # so that there is something to kill
     kills = 0

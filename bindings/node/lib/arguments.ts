@@ -44,7 +44,9 @@ export function isUtf8(value: string): boolean {
 
 export const text: Check<string> = (name, value) => {
   if (typeof value !== 'string') throw new TypeError(`${name} is a text, not ${kindOf(value)}`);
-  if (!isUtf8(value)) throw new ArgumentError(`${name} is ${quote(value)}, which cannot be written as UTF-8`);
+  if (!isUtf8(value)) { // of which a URI may have secrets
+    throw new ArgumentError(value.includes('://') ? `${name} cannot be written as UTF-8` : `${name} is ${quote(value)}, which cannot be written as UTF-8`);
+  }
   return value;
 };
 

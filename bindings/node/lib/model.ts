@@ -1,3 +1,4 @@
+import { constants } from 'node:buffer';
 import { inspect } from 'node:util';
 
 import * as check from './arguments';
@@ -164,6 +165,7 @@ export class Model implements Iterable<string>, Disposable {
   tensor(name: string): TensorArray {
     const opened = this.#open();
     const [dtype, , begin, end] = this.#find(name);
+    checkLength(name, end - begin);
     let buffer = this.#buffers.get(name)?.deref();
     if (buffer === undefined || buffer.byteLength !== end - begin) { // which ArrayBuffer.transfer() makes 0
       buffer = opened.view(name);
@@ -182,6 +184,7 @@ export class Model implements Iterable<string>, Disposable {
     const to = dtype === stored ? undefined : dtype;
     const nbytes = to === undefined ? end - begin : bytesOf(shape.reduce((count, dim) => count * dim, 1), to);
     signal?.throwIfAborted();
+    checkLength(name, nbytes);
     const out = allocate(nbytes);
     await read(signal, () => opened.read(name, out, to, allowLoss));
     return arrayOver(to ?? (stored as DType), out);
@@ -195,7 +198,9 @@ export class Model implements Iterable<string>, Disposable {
     const opened = this.#open();
     const [dtype, shape] = this.#find(name);
     const { bounds, count } = boundsOf(name, shape, slices);
-    const out = allocate(bytesOf(count, dtype as DType));
+    const nbytes = bytesOf(count, dtype as DType);
+    checkLength(name, nbytes);
+    const out = allocate(nbytes);
     await opened.slice(name, bounds, out).promise;
     return arrayOver(dtype as DType, out);
   }
@@ -256,6 +261,13 @@ export class Model implements Iterable<string>, Disposable {
 
 function bytesOf(count: number, dtype: DType): number {
   return Math.ceil((count * bitsOf(dtype)) / 8); // where that is not whole, the core says so
+}
+
+/** Engines end the process over a buffer that is longer than they can have. */
+function checkLength(name: string, nbytes: number): void {
+  if (nbytes <= constants.MAX_LENGTH) return;
+  const most = `arrays of this Node have at most ${constants.MAX_LENGTH}`;
+  throw new UnsupportedError(`tensor ${check.quote(name)}: takes ${nbytes} bytes, ${most}: slice() gives parts of it`);
 }
 
 function allocate(nbytes: number): ArrayBuffer {

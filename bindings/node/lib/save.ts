@@ -62,6 +62,16 @@ function isBuffer(value: unknown): boolean {
   return /^\[object (Shared)?ArrayBuffer\]$/.test(Object.prototype.toString.call(value));
 }
 
+function isDetached(data: ArrayBufferView): boolean {
+  if (data.buffer.byteLength > 0) return false;
+  try {
+    new Uint8Array(data.buffer);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
 /** A tensor of more dimensions than one, or of a dtype that JavaScript has no array for. */
 export function tensorOf(data: TensorData['data'], shape: readonly number[], dtype?: DType | Lowercase<DType>): TensorData {
   const made: TensorData = dtype === undefined ? { data, shape } : { data, shape, dtype };
@@ -80,6 +90,7 @@ function itemOf(name: string, value: unknown): Item {
   const found = dtype ?? dtypeOfArray(data);
   if (found === undefined) throw new TypeError(`${tensor} is a buffer, of which only you know the dtype`);
   if (!holds(data, found)) throw new TypeError(`${tensor} is ${check.kindOf(data)}, which does not hold ${found}`);
+  if (isDetached(data)) throw new ArgumentError(`${tensor} has no memory any more: it was given away`);
   const nbytes = data.byteLength;
   const dims = shape ?? [(nbytes * 8) / bitsOf(found)];
   const needed = (dims.reduce((count, dim) => count * dim, 1) * bitsOf(found)) / 8;

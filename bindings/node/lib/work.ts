@@ -2,7 +2,7 @@
 
 import * as check from './arguments';
 import type { DType } from './dtypes';
-import { BallastError } from './errors';
+import { ArgumentError } from './errors';
 import { type Progress, progress, run } from './jobs';
 import { handleOf, type Modality, Model, type ModelPath } from './model';
 import { native, type NativeModel, type NativePath } from './native';
@@ -251,8 +251,8 @@ export async function quantizeModel(
   try {
     return await run(watch(progress, signal), (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
   } catch (error) {
-    if (!(error instanceof BallastError)) throw error;
-    throw new (error.constructor as typeof BallastError)(withCamelNames(error.message), error.errno);
+    if (!(error instanceof ArgumentError)) throw error; // which others name paths and tensors
+    throw new ArgumentError(withCamelNames(error.message), error.errno);
   }
 }
 

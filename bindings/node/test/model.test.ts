@@ -1,4 +1,5 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:buffer';
+import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
@@ -48,6 +49,18 @@ describe('a model', () => {
 
   test('opens by path, bytes of a path, and URL', async () => {
     for (const place of [sample, Buffer.from(sample), pathToFileURL(sample)]) expect((await openModel(place)).size).toBe(2);
+  });
+
+  test('has no arrays that are longer than the engine can have', async () => {
+    const nbytes = constants.MAX_LENGTH + 1;
+    if (nbytes > 2 ** 40) return; // no file system has room for such a hole
+    const path = writeRaw('long.safetensors', { long: { dtype: 'U8', shape: [nbytes], data_offsets: [0, nbytes] } }, new Uint8Array());
+    truncateSync(path, readFileSync(path).length + nbytes);
+    const model = await openModel(path);
+    expect(() => model.tensor('long')).toThrow(UnsupportedError);
+    await expect(model.read('long')).rejects.toThrow(UnsupportedError);
+    await expect(model.slice('long')).rejects.toThrow(/slice\(\) gives parts of it/);
+    expect(await model.slice('long', [-2, null])).toEqual(new Uint8Array(2));
   });
 
   test('is not made by new', () => {

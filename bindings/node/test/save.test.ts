@@ -115,6 +115,13 @@ describe('saveFile()', () => {
     await expect(saveFile(path, large, { progress: () => { throw reason; } })).rejects.toBe(reason);
     expect(filesIn(folder)).toEqual(before);
   });
+
+  test('refuses memory that was given away', async () => {
+    const gone = new Float32Array(8);
+    structuredClone(gone.buffer, { transfer: [gone.buffer] });
+    await expect(saveFile(join(folder, 'gone.safetensors'), { a: gone })).rejects.toThrow(ArgumentError);
+    await saveFile(join(folder, 'empty.safetensors'), { a: new Float32Array(0) });
+  });
 });
 
 function tensorOfUnchecked(data: Float32Array, shape: number[]): TensorData {
