@@ -25,10 +25,15 @@ export const progress: Check<Progress> = (name, value) => {
   return value as Progress;
 };
 
+/** Asks no more of a signal than those of old polyfills have. */
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw signal.reason as Error;
+}
+
 /** Waits for a job that changes nothing, and no longer than until the signal. */
 export async function read<T>(signal: AbortSignal | undefined, start: () => Job<T>): Promise<T> {
   if (signal === undefined) return start().promise;
-  signal.throwIfAborted();
+  throwIfAborted(signal);
   const job = start();
   let abort!: () => void;
   const aborted = new Promise<never>((_, reject) => {
@@ -51,12 +56,13 @@ export async function run<T>(
   start: (progress: NativeProgress) => Job<unknown>,
 ): Promise<T> {
   const { signal } = watch;
-  signal?.throwIfAborted();
+  throwIfAborted(signal);
   const watcher = new Watcher(watch.progress);
-  const job = start(watcher.callback);
-  const abort = () => job.cancel();
+  let job: Job<unknown> | undefined;
+  const abort = () => job?.cancel();
   signal?.addEventListener('abort', abort, { once: true });
   try {
+    job = start(watcher.callback);
     const made = (await job.promise) as T;
     watcher.rethrow();
     return made;

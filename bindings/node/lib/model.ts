@@ -4,7 +4,7 @@ import { inspect } from 'node:util';
 import * as check from './arguments';
 import { arrayOver, type Arrays, bitsOf, type DType, type TensorArray } from './dtypes';
 import { ClosedError, TensorNotFoundError, UnsupportedError } from './errors';
-import { read } from './jobs';
+import { read, throwIfAborted } from './jobs';
 import { type Job, native, type NativeModel, type NativePath, type NativeSummary } from './native';
 import { boundsOf, type Slice } from './slices';
 
@@ -30,9 +30,9 @@ export interface TensorInfo {
   dataOffsets: [begin: number, end: number];
 }
 
-export interface ReadOptions<D extends DType = DType> {
+export interface ReadOptions {
   /** Converts the values, rounding once. */
-  dtype?: D | Lowercase<D>;
+  dtype?: DType | Lowercase<DType>;
   /** Goes on where a conversion from or to integers cannot keep a value. */
   allowLoss?: boolean;
   signal?: AbortSignal;
@@ -175,7 +175,7 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   /** A copy of the values, perhaps as another dtype, made in another thread. */
-  read<D extends DType>(name: string, options: ReadOptions<D> & { dtype: D | Lowercase<D> }): Promise<Arrays[D]>;
+  read<D extends DType | Lowercase<DType>>(name: string, options: ReadOptions & { dtype: D }): Promise<Arrays[Uppercase<D>]>;
   read(name: string, options?: ReadOptions): Promise<TensorArray>;
   async read(name: string, options?: ReadOptions): Promise<TensorArray> {
     const opened = this.#open();
@@ -183,7 +183,7 @@ export class Model implements Iterable<string>, Disposable {
     const { dtype, allowLoss = false, signal } = check.optionsOf(options, READ_CHECKS);
     const to = dtype === stored ? undefined : dtype;
     const nbytes = to === undefined ? end - begin : bytesOf(shape.reduce((count, dim) => count * dim, 1), to);
-    signal?.throwIfAborted();
+    throwIfAborted(signal);
     checkLength(name, nbytes);
     const out = allocate(nbytes);
     await read(signal, () => opened.read(name, out, to, allowLoss));

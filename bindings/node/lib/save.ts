@@ -3,7 +3,7 @@
 import * as check from './arguments';
 import { bitsOf, type DType, dtypeOfArray, holds } from './dtypes';
 import { ArgumentError, CancelledError } from './errors';
-import { type Progress, progress, Watcher } from './jobs';
+import { type Progress, progress, throwIfAborted, Watcher } from './jobs';
 import type { ModelPath } from './model';
 import { native, type NativeSink } from './native';
 
@@ -114,7 +114,7 @@ export async function saveFile(path: ModelPath, tensors: Tensors, options?: Save
   const place = check.path('path', path);
   const { metadata, maxShardBytes = 0, sync = true, progress, signal } = check.optionsOf(options, SAVE_CHECKS);
   const items = check.entries('tensors', tensors).map(([name, value]) => itemOf(check.text('the name of a tensor', name), value));
-  signal?.throwIfAborted();
+  throwIfAborted(signal);
   const specs = items.map(({ name, dtype, shape }): [string, string, number[]] => [name, dtype, shape]);
   const sink = await native.createSink(place, specs, { metadata, maxShardBytes, sync }).promise;
   try {
@@ -142,7 +142,7 @@ async function fill(sink: NativeSink, items: Item[], progress: Progress | undefi
     for (let offset = 0; offset < item.nbytes; offset += PIECE) {
       const piece = item.bytes().slice(offset, offset + PIECE);
       await writing;
-      signal?.throwIfAborted();
+      throwIfAborted(signal);
       writing = sink.write(i, offset, piece.buffer).promise;
       writing.catch(() => undefined); // awaited above or below, unless something else is wrong first
       done += piece.length;
@@ -154,5 +154,5 @@ async function fill(sink: NativeSink, items: Item[], progress: Progress | undefi
     }
   }
   await writing;
-  signal?.throwIfAborted();
+  throwIfAborted(signal);
 }

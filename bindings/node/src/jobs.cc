@@ -10,7 +10,7 @@
 namespace ballast::node {
 namespace {
 
-constexpr std::size_t kMostShort = 8;  // threads for short work: most of it waits for a disk or a server
+constexpr std::size_t kMostShort = 64;  // threads for short work: some of it waits for servers, and others must not wait with it
 
 Error cancelled() { return {.code = Errc::kCancelled, .message = "cancelled"}; }
 

@@ -63,6 +63,18 @@ describe('a model', () => {
     expect(await model.slice('long', [-2, null])).toEqual(new Uint8Array(2));
   });
 
+  test('reads as other dtypes, however they are written', async () => {
+    const model = await openModel(sample);
+    const small: Float64Array = await model.read('bias', { dtype: 'f64' });
+    const capital: Float64Array = await model.read('bias', { dtype: 'F64' });
+    expect(small).toEqual(capital);
+  });
+
+  test('takes signals that know little', async () => {
+    const signal = { aborted: false, reason: undefined, addEventListener() {}, removeEventListener() {} } as unknown as AbortSignal;
+    expect((await openModel(sample, { signal })).size).toBe(2);
+  });
+
   test('is not made by new', () => {
     expect(() => new Model({})).toThrow(new TypeError('a Model is made by openModel()'));
     expect(() => new Model(null as unknown as object)).toThrow(TypeError);
