@@ -18,6 +18,8 @@ enum class Errc {
   kCancelled,        // a progress callback said stop
 };
 
+std::string_view name(Errc code);  // ReadError, WriteError and so on, as the packages for other languages call them
+
 struct [[nodiscard]] Error {
   Errc code;
   std::string message;   // one line, safe to print: names from files are escaped

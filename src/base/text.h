@@ -12,6 +12,12 @@ namespace ballast {
 // 'name', escaped, and cut in the middle when it is too long for one line.
 std::string quote(std::string_view name);
 
+// With small letters for capital ones of ASCII.
+std::string lowercase(std::string_view text);
+
+// Without spaces, tabs and ends of lines around it.
+std::string_view trimmed(std::string_view text);
+
 // [2, 3]
 std::string to_string(Shape shape);
 

@@ -41,6 +41,14 @@ TEST(Escape, BytesThatAreNotUtf8AreSpelledOut) {
   EXPECT_EQ(escape("\xed\xa0\x80"), R"(\xed\xa0\x80)");
 }
 
+TEST(Lowercase, ChangesLettersOfAsciiAlone) { EXPECT_EQ(lowercase("AZaz[@É1"), "azaz[@É1"); }
+
+TEST(Trimmed, TakesSpaceAwayAroundIt) {
+  EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
+  EXPECT_EQ(trimmed(" \n"), "");
+  EXPECT_EQ(trimmed(""), "");
+}
+
 TEST(Utf8Length, CountsOneCharacter) {
   EXPECT_EQ(utf8_length("abc"), 1);
   EXPECT_EQ(utf8_length("\xc3\xa9!"), 2);

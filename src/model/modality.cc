@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "base/text.h"
 
 namespace ballast {
 namespace {
@@ -54,12 +55,6 @@ constexpr std::array kNameParts{
     Hint{.text = "audio_encoder", .modality = Modality::kAudio},
     Hint{.text = "vocoder", .modality = Modality::kAudio},
 };
-
-std::string lowercase(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
 
 // Each tensor has one vote for each modality that its name hints at; the most votes win, the earlier on a tie.
 Modality vote(std::span<const TensorInfo> tensors) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <limits>
 #include <numeric>
@@ -76,8 +75,7 @@ std::optional<T> parse_number(std::string_view text) {
 std::optional<bool> parse_bool(std::string_view text) {
   constexpr std::array<std::string_view, 4> kTrue{"true", "yes", "on", "1"};
   constexpr std::array<std::string_view, 4> kFalse{"false", "no", "off", "0"};
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = lowercase(text);
   if (std::ranges::find(kTrue, lower) != kTrue.end()) return true;
   if (std::ranges::find(kFalse, lower) != kFalse.end()) return false;
   return std::nullopt;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -19,12 +18,6 @@ namespace ballast {
 namespace {
 
 constexpr unsigned kKept = 16;  // as layer_bit_widths says it
-
-std::string lowercase(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
 
 bool has_any(std::string_view text, std::span<const std::string_view> parts) {
   return std::ranges::any_of(parts, [&](std::string_view part) { return text.contains(part); });

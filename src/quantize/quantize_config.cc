@@ -50,28 +50,21 @@ std::string variable_of(std::string_view field) {
   return variable;
 }
 
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpaces);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpaces) + 1 - first);
-}
-
 // The value of a field as it stands in one line of text.
 Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) {
   ConfigValue value = field.empty_value();
-  if (std::holds_alternative<std::string>(value)) return std::string(trim(text));
+  if (std::holds_alternative<std::string>(value)) return std::string(trimmed(text));
   for (const auto part : std::views::split(text, ',')) {
-    const std::string_view entry = trim({part.begin(), part.end()});
+    const std::string_view entry = trimmed({part.begin(), part.end()});
     if (auto* const list = std::get_if<std::vector<std::string>>(&value)) {
       list->emplace_back(entry);
       continue;
     }
     const std::size_t equals = entry.rfind('=');
     if (equals == std::string_view::npos) return fail(Errc::kInvalidArgument, "{} is not NAME=BITS", quote(entry));
-    const std::string_view name = trim(entry.substr(0, equals));
+    const std::string_view name = trimmed(entry.substr(0, equals));
     auto& pairs = std::get<std::map<std::string, std::string>>(value);
-    if (!pairs.emplace(name, trim(entry.substr(equals + 1))).second) {
+    if (!pairs.emplace(name, trimmed(entry.substr(equals + 1))).second) {
       return fail(Errc::kInvalidArgument, "{} is there twice", quote(name));
     }
   }

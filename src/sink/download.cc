@@ -55,6 +55,7 @@ struct Item {
   std::size_t parts_left = 0;
 
   std::uint64_t size() const { return cached ? cached->size() : remote->version().size; }
+  bool has_parts() const { return cached || remote->gives_parts(); }
   std::string last_modified() const { return cached ? "" : remote->version().last_modified; }
   std::string kept_path() const { return path + kIncompleteSuffix; }
   std::string journal_path() const { return path + kIncompleteJournalSuffix; }
@@ -200,8 +201,7 @@ class Downloads {
     for (const auto& item : items_) {
       if (item->result.was_there) continue;
       total_ += item->size();
-      const bool has_parts = item->cached || item->remote->gives_parts();
-      const std::uint64_t step = has_parts ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
+      const std::uint64_t step = item->has_parts() ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
       std::uint64_t begin = 0;
       do {
         parts_.push_back({.item = item.get(), .begin = begin, .end = std::min(begin + step, item->size())});
@@ -237,8 +237,7 @@ class Downloads {
     Item& item = *part.item;
     if (auto begun = begin(item); !begun) return begun;
     std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
-    const bool has_parts = item.cached || item.remote->gives_parts();
-    if (!has_parts && from < part.end) from = part.begin;  // there is no going on in the middle
+    if (!item.has_parts() && from < part.end) from = part.begin;  // there is no going on in the middle
     if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
     if (auto fetched = fetch_bytes({.item = &item, .begin = from, .end = part.end}); !fetched) return fetched;
     const std::scoped_lock lock(item.mutex);

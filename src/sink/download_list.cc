@@ -56,7 +56,7 @@ Result<std::optional<ListedFile>> find_file(const std::string& uri, const Downlo
 
 Result<std::vector<ListedFile>> list_files(const std::string& uri, const DownloadOptions& options) {
   auto files = list_tree(uri, {.interrupted = options.interrupted});
-  if (files && uri_scheme(uri).starts_with("http")) {
+  if (files && is_http(uri)) {
     if (auto added = add_told(uri, options, *files); !added) return std::unexpected(added.error());
   }
   return files;
@@ -77,7 +77,7 @@ Result<void> check_name(const std::string& name) {
 }  // namespace
 
 Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options) {
-  const bool has_lists = !uri_scheme(uri).starts_with("http");
+  const bool has_lists = !is_http(uri);
   auto files = is_folder(uri) ? list_files(uri, options) : Result<std::vector<ListedFile>>();
   if (has_lists && (!files || files->empty()) && !file_name(uri).empty()) {  // an ending that says nothing
     const auto file = find_file(uri, options);

@@ -25,12 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using remote::Address;
 
-bool is_http(const std::string& path) {
-  const std::string scheme = is_uri(path) ? uri_scheme(path) : "";
-  return scheme == "http" || scheme == "https";
-}
-bool is_s3(const std::string& path) { return is_uri(path) && uri_scheme(path) == "s3"; }
-bool is_hub(const std::string& path) { return is_uri(path) && uri_scheme(path) == "hf"; }
+bool is_s3(const std::string& path) { return uri_scheme(path) == "s3"; }
+bool is_hub(const std::string& path) { return uri_scheme(path) == "hf"; }
 
 std::unexpected<Error> fail_scheme(const std::string& path) {
   return fail(Errc::kUnsupported, "{}:// is no kind of address that is known: there are http, https, s3 and hf",

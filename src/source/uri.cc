@@ -15,10 +15,6 @@ constexpr std::string_view kMark = "://";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-char to_small(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-bool is_http(std::string_view uri) { return uri_scheme(uri).starts_with("http"); }
-
 // What comes before the query, which S3's keys and names in the hub do not have.
 std::string_view before_query(std::string_view uri) {
   const std::string scheme = uri_scheme(uri);
@@ -65,10 +61,10 @@ bool is_uri(std::string_view path) {
 
 std::string uri_scheme(std::string_view uri) {
   const std::size_t mark = uri.find(kMark);
-  std::string scheme(uri.substr(0, mark == std::string_view::npos ? 0 : mark));
-  std::ranges::transform(scheme, scheme.begin(), to_small);
-  return scheme;
+  return lowercase(uri.substr(0, mark == std::string_view::npos ? 0 : mark));
 }
+
+bool is_http(std::string_view uri) { return uri_scheme(uri) == "http" || uri_scheme(uri) == "https"; }
 
 std::string file_name(const std::string& path) {
   if (!is_uri(path)) return std::filesystem::path(path).filename().string();
@@ -155,8 +151,7 @@ std::string uri_origin(std::string_view uri) {
   std::string_view host = uri.substr(0, path_start(uri)).substr(uri.find(kMark) + kMark.size());
   host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0
   const std::string scheme = uri_scheme(uri);
-  std::string origin = fmt::format("{}://{}", scheme, host);
-  std::ranges::transform(origin, origin.begin(), to_small);
+  std::string origin = lowercase(fmt::format("{}://{}", scheme, host));
   const bool has_port = host.find_last_of(":]") != std::string_view::npos && host[host.find_last_of(":]")] == ':';
   if (!has_port) origin += origin.starts_with("https:") ? ":443" : ":80";
   return origin;

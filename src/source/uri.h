@@ -10,7 +10,8 @@ namespace ballast {
 // https://host/dir/model.safetensors?key=value and the like, whatever the scheme. Everything else is a path of this machine.
 bool is_uri(std::string_view path);
 
-std::string uri_scheme(std::string_view uri);  // https, in small letters
+std::string uri_scheme(std::string_view uri);  // https, in small letters; empty for paths
+bool is_http(std::string_view uri);            // or https
 
 // These take paths and URIs alike. The query of a URI goes along to the files below it and is no part of a name.
 std::string file_name(const std::string& path);

@@ -87,6 +87,16 @@ class RangeServer:
         else:
             self.reply_part(handler, body, asked, etag)
 
+    def begin_part(self, handler, body, asked, headers=None):
+        """The head of an answer with a part, whose body is the caller's."""
+        begin, end = asked
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
+        handler.send_header("ETag", etag_of(body))
+        for name, value in (headers or {"Content-Length": str(end - begin)}).items():
+            handler.send_header(name, value)
+        handler.end_headers()
+
     def reply_part(self, handler, body, asked, etag=None):
         begin, end = asked
         headers = {"Content-Range": f"bytes {begin}-{end - 1}/{len(body)}", "ETag": etag or etag_of(body)}

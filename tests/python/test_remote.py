@@ -302,11 +302,7 @@ def test_a_server_without_parts_gives_small_files_only(run, server, uri, tmp_pat
 def test_connections_that_break_are_gone_on_from(server, uri, model):
     def cut(handler, body, asked):
         begin, end = asked
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
-        handler.send_header("ETag", etag_of(body))
-        handler.send_header("Content-Length", str(end - begin))
-        handler.end_headers()
+        server.begin_part(handler, body, asked)
         handler.wfile.write(body[begin : min(begin + 1_000_000, end)])
         server.cut(handler)
 
@@ -388,10 +384,9 @@ def test_a_file_that_changes_is_noticed(server, uri, content):
 def test_a_version_that_is_told_no_longer_is_another(server, uri, content):
     """The server forgets its ETag."""
     opened = ballast.open(uri)
-    part = {"Content-Range": "bytes {}-{}/{}"}
 
     def without(handler, body, asked):
-        server.reply(handler, 206, body[slice(*asked)], {name: text.format(asked[0], asked[1] - 1, len(body)) for name, text in part.items()})
+        server.reply(handler, 206, body[slice(*asked)], {"Content-Range": f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}"})
         return True
 
     server.fault = without
@@ -410,11 +405,7 @@ def test_bodies_that_end_early_are_asked_for_again(server, uri, model):
 
 def test_a_server_that_drips_is_given_up(run, server, uri, quick):
     def drip(handler, body, asked):
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
-        handler.send_header("ETag", etag_of(body))
-        handler.send_header("Content-Length", str(asked[1] - asked[0]))
-        handler.end_headers()
+        server.begin_part(handler, body, asked)
         for at in range(asked[0], asked[0] + 100):
             handler.wfile.write(body[at : at + 1])
             handler.wfile.flush()
@@ -465,11 +456,7 @@ def test_endless_headers_are_refused(run, server, uri):
 
 def test_first_answers_that_always_break_off_are_given_up(run, server, uri):
     def cut(handler, body, asked):
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
-        handler.send_header("ETag", etag_of(body))
-        handler.send_header("Content-Length", str(asked[1] - asked[0]))
-        handler.end_headers()
+        server.begin_part(handler, body, asked)
         handler.wfile.write(body[: (asked[1] - asked[0]) // 2])
         server.cut(handler)
         return True
@@ -517,11 +504,7 @@ def test_redirects_have_an_end(run, server, uri):
 
 def test_more_than_was_asked_for_is_refused(run, server, uri):
     def more(handler, body, asked):
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
-        handler.send_header("ETag", etag_of(body))
-        handler.send_header("Connection", "close")
-        handler.end_headers()
+        server.begin_part(handler, body, asked, {"Connection": "close"})
         try:
             while True:
                 handler.wfile.write(body)

@@ -185,11 +185,7 @@ def test_a_slow_download_gets_on(big, server):
     def slow(handler, body, asked):
         if not asked[0]:
             return False
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {asked[0]}-{asked[1] - 1}/{len(body)}")
-        handler.send_header("ETag", etag_of(body))
-        handler.send_header("Content-Length", str(asked[1] - asked[0]))
-        handler.end_headers()
+        server.begin_part(handler, body, asked)
         handler.wfile.write(body[asked[0] : asked[0] + (2 << 20)])
         handler.wfile.flush()
         waiting.release()

@@ -125,20 +125,6 @@ inline std::string safetensors_of(const std::vector<std::string>& names) {
   return safetensors(header + "}", std::string(names.size(), '\7'));
 }
 
-inline std::string_view name(Errc code) {
-  switch (code) {
-    case Errc::kIo: return "kIo";
-    case Errc::kWrite: return "kWrite";
-    case Errc::kCorrupt: return "kCorrupt";
-    case Errc::kUnsupported: return "kUnsupported";
-    case Errc::kNotFound: return "kNotFound";
-    case Errc::kInvalidArgument: return "kInvalidArgument";
-    case Errc::kBelowMinimum: return "kBelowMinimum";
-    case Errc::kCancelled: return "kCancelled";
-  }
-  return "?";
-}
-
 // EXPECT_TRUE(fails(result, Errc::kCorrupt, "the whole message"));
 template <class T>
 testing::AssertionResult fails(const Result<T>& result, Errc code, std::string_view message) {

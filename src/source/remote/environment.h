@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/text.h"
+
 namespace ballast::remote {
 
 // The first of these variables that is set and not empty.
@@ -13,6 +15,12 @@ inline std::string environment(std::initializer_list<const char*> names, std::st
     if (value != nullptr && *value != '\0') return value;
   }
   return otherwise;
+}
+
+// Whether the first of them that is set says so.
+inline bool is_switched_on(std::initializer_list<const char*> names) {
+  const std::string value = lowercase(environment(names));
+  return value == "1" || value == "on" || value == "yes" || value == "true";
 }
 
 }  // namespace ballast::remote

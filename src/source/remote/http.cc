@@ -158,7 +158,7 @@ class Exchange {
     if (header_bytes_ > kMostHeaderBytes) {
       return give_up(fmt::format("the answer has more than {} bytes of headers", kMostHeaderBytes));
     }
-    while (!line.empty() && (line.back() == '\n' || line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+    line = trimmed(line);
     if (line.starts_with("HTTP/")) {  // 100 Continue and answers of proxies may come first
       answer_.headers.clear();
       const std::size_t space = std::min(line.find(' '), line.size() - 1);
@@ -167,11 +167,8 @@ class Exchange {
     }
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return true;
-    std::string name(line.substr(0, colon));
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    line.remove_prefix(colon + 1);
-    while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
-    answer_.headers.emplace_back(std::move(name), line);
+    std::string name = lowercase(line.substr(0, colon));
+    answer_.headers.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
     return true;
   }
 

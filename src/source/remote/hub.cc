@@ -46,8 +46,7 @@ std::string token() {
     const std::string path = environment({"HF_TOKEN_PATH"});
     found = read_text(path.empty() ? home_folder() + "/token" : path).value_or("");
   }
-  std::erase_if(found, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
-  return found;
+  return std::string(trimmed(found));
 }
 
 std::vector<std::string> sign() {
@@ -168,11 +167,7 @@ Result<HubPlace> parse_hub_place(const std::string& uri) {
   return place;
 }
 
-bool is_hub_offline() {
-  std::string value = environment({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"});
-  std::ranges::transform(value, value.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
-  return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
-}
+bool is_hub_offline() { return is_switched_on({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}); }
 
 bool is_hub_silent() { return is_silent(); }
 
@@ -277,10 +272,9 @@ std::vector<ListedFile> HubCache::list(const std::string& commit) const {
 
 std::optional<std::string> HubCache::commit_of(const std::string& revision) const {
   if (is_commit(revision)) return revision;
-  auto text = read_text(folder_ + "/refs/" + revision);
-  if (!text) return std::nullopt;
-  std::erase_if(*text, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
-  return is_commit(*text) ? std::optional(*text) : std::nullopt;
+  const auto text = read_text(folder_ + "/refs/" + revision);
+  const std::string_view commit = text ? trimmed(*text) : "";
+  return is_commit(commit) ? std::optional<std::string>(commit) : std::nullopt;
 }
 
 Result<void> HubCache::link(const std::string& commit, const std::string& file, const std::string& etag) const {

@@ -24,13 +24,6 @@ constexpr const char* kHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, 
 
 using Section = std::map<std::string, std::string, std::less<>>;
 
-std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // The members of [name] in a file of AWS's tools; nothing if it has no such section.
 std::optional<Section> read_section(const std::string& path, std::string_view name) {
   const auto text = read_text(path);
@@ -63,11 +56,6 @@ struct Settings {
   std::string ca_file;
 };
 
-bool is_true(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return text == "1" || text == "true" || text == "yes" || text == "on";
-}
-
 Result<Settings> read_settings() {
   const std::string home = environment({"HOME"});
   const std::string profile = environment({"AWS_PROFILE", "AWS_DEFAULT_PROFILE"});
@@ -90,7 +78,7 @@ Result<Settings> read_settings() {
                     .ca_file = environment({"AWS_CA_BUNDLE"}, in_files("ca_bundle"))};
   if (settings.region.empty()) settings.region = "us-east-1";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
-  if (is_true(environment({"AWS_NO_SIGN_REQUEST"}))) return settings;
+  if (is_switched_on({"AWS_NO_SIGN_REQUEST"})) return settings;
   Credentials found{.key_id = environment({"AWS_ACCESS_KEY_ID"}),
                     .secret = environment({"AWS_SECRET_ACCESS_KEY"}),
                     .token = environment({"AWS_SESSION_TOKEN"})};
