@@ -197,8 +197,11 @@ Result<void> OutputFile::publish_new(const std::string& path) {
 
 Result<void> OutputFile::publish() {
   struct stat replaced{};
-  const bool replaces = ::stat(path_.c_str(), &replaced) == 0;
-  if (!replaces) return publish_new(path_);
+  if (::stat(path_.c_str(), &replaced) != 0) {
+    auto published = publish_new(path_);
+    if (published || published.error().system_error != EEXIST) return published;
+    if (::stat(path_.c_str(), &replaced) != 0) return published;  // else another run was faster: the last one counts
+  }
   ::fchmod(fd_, replaced.st_mode & 07777U);
   if (hidden_.empty()) {
     if (auto linked = link_to(hidden_name(folder_)); !linked) return linked;

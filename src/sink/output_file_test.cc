@@ -1,7 +1,15 @@
 #include "sink/output_file.h"
 
+#include <array>
+#include <latch>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include <sys/stat.h>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/files.h"
@@ -48,6 +56,29 @@ TEST(OutputFile, LeavesNothingWhenItIsNotPublished) {
   }
   EXPECT_EQ(content(dir.path("out")), "old");
   EXPECT_EQ(entries(dir.path()), 1U);
+}
+
+TEST(OutputFile, OfManyAtATimeTheLastIsThere) {
+  const test::TempDir dir;
+  for (int round = 0; round < 100; ++round) {
+    const std::string path = dir.path(fmt::format("out{}", round));
+    std::array<std::string, 4> errors;
+    std::latch start(errors.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::string& error : errors) {
+        threads.emplace_back([&] {
+          auto file = OutputFile::create(path);
+          start.arrive_and_wait();
+          const auto published = file ? file->publish() : std::unexpected(file.error());
+          if (!published) error = published.error().message;
+        });
+      }
+    }
+    EXPECT_THAT(errors, testing::Each("")) << round;
+    EXPECT_TRUE(fs::exists(path));
+  }
+  EXPECT_EQ(entries(dir.path()), 100U);
 }
 
 TEST(OutputFile, ReplacesAFileAndKeepsItsMode) {
