@@ -127,7 +127,7 @@ class FileSource final : public Source {
 
   Result<std::span<const std::byte>> map() const override {
     if (!mappable_) {
-      return fail(Errc::kUnsupported, "opened without a map, so there are no views: use read(), or open with Access::kMmap");
+      return fail(Errc::kUnsupported, "opened without a map, so there are no views: use read()");
     }
     if (size_ == 0) return std::span<const std::byte>();
     if (auto checked = check_size(); !checked) return std::unexpected(checked.error());

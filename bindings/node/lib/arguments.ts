@@ -29,6 +29,7 @@ function tagOf(value: object): string {
 /** A text for a message: on one line, and not too long. */
 export function quote(value: string): string {
   const shown = value.length > 200 ? `${value.slice(0, 200)}…` : value;
+  if (!/[^ -~]|['\\]/.test(shown)) return `'${shown}'`;
   return `'${[...shown].map((each) => (/[\p{C}\p{Zl}\p{Zp}'\\]/u.test(each) ? escape(each) : each)).join('')}'`;
 }
 
@@ -44,11 +45,17 @@ export function isUtf8(value: string): boolean {
 
 export const text: Check<string> = (name, value) => {
   if (typeof value !== 'string') throw new TypeError(`${name} is a text, not ${kindOf(value)}`);
-  if (!isUtf8(value)) { // of which a URI may have secrets
-    throw new ArgumentError(value.includes('://') ? `${name} cannot be written as UTF-8` : `${name} is ${quote(value)}, which cannot be written as UTF-8`);
-  }
+  if (!isUtf8(value)) throw new ArgumentError(`${name} is ${quote(value)}, which cannot be written as UTF-8`);
   return value;
 };
+
+/** A text that is not shown where it is wrong: it may have secrets. */
+export const uri: Check<string> = (name, value) => {
+  if (typeof value === 'string' && !isUtf8(value)) throw new ArgumentError(`${name} cannot be written as UTF-8`);
+  return text(name, value);
+};
+
+const LONGEST = 2 ** 16; // of a path or a URI, which no system and no server takes
 
 /** A path or a URI: a text, the bytes of a path, or a URL of a file. */
 export const path: Check<NativePath> = (name, value) => {
@@ -57,8 +64,9 @@ export const path: Check<NativePath> = (name, value) => {
     throw new TypeError(`${name} is a text, a Buffer or a URL, not ${kindOf(value)}`);
   }
   if (plain.length === 0) throw new ArgumentError(`${name} is empty`);
+  if (plain.length > LONGEST) throw new ArgumentError(`${name} has a length of ${plain.length}, at most ${LONGEST} are taken`);
   if (typeof plain === 'string' ? plain.includes('\0') : plain.includes(0)) throw new ArgumentError(`${name} has a NUL in it`);
-  return typeof plain === 'string' ? text(name, plain) : Uint8Array.from(plain);
+  return typeof plain === 'string' ? uri(name, plain) : Uint8Array.from(plain);
 };
 
 export const flag: Check<boolean> = (name, value) => {
@@ -131,11 +139,11 @@ type Checked<C extends Checks> = { [Key in keyof C]?: ReturnType<C[Key]> };
 
 /** The options that are given, each checked for what its name stands for. Those that are undefined count as not given. */
 export function optionsOf<C extends Checks>(given: unknown, checks: C): Checked<C> {
-  if (given === undefined) return {};
+  if (given === undefined) return Object.create(null) as Checked<C>;
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw new TypeError(`options are an object, not ${kindOf(given)}`);
   }
-  const made: Record<string, unknown> = {};
+  const made = Object.create(null) as Record<string, unknown>; // what is not given has its default, whatever others do to Object.prototype
   for (const [key, value] of Object.entries(given)) {
     const check = Object.hasOwn(checks, key) ? checks[key] : undefined;
     if (check === undefined) throw new TypeError(`there is no option ${quote(key)}${hint(key, Object.keys(checks))}`);

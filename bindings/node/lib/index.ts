@@ -37,6 +37,7 @@ export {
   openModel,
   type OpenOptions,
   type ReadOptions,
+  type SliceOptions,
   type TensorInfo,
 } from './model';
 export { LlamaModel, loadPretrained, type LoadOptions, MistralModel, PretrainedModel, Qwen2Model, Qwen3Model } from './pretrained';

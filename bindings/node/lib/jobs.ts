@@ -14,7 +14,7 @@ export interface ProgressReport {
   what: string;
 }
 
-/** Is told the latest now and then; returning false stops the work, and so does throwing. */
+/** Is told the latest now and then, and at last that all is done; returning false stops the work, and so does throwing. */
 export type Progress = (report: ProgressReport) => unknown;
 
 export const progress: Check<Progress> = (name, value) => {
@@ -30,9 +30,19 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason as Error;
 }
 
+/** Waits for a job. Its error, which comes from another thread, is given the stack of those who await it. */
+export async function settled<T>(job: Job<T>): Promise<T> {
+  try {
+    return await job.promise;
+  } catch (error) {
+    Error.captureStackTrace(error as Error, settled);
+    throw error;
+  }
+}
+
 /** Waits for a job that changes nothing, and no longer than until the signal. */
 export async function read<T>(signal: AbortSignal | undefined, start: () => Job<T>): Promise<T> {
-  if (signal === undefined) return start().promise;
+  if (signal === undefined) return await settled(start());
   throwIfAborted(signal);
   const job = start();
   let abort!: () => void;
@@ -44,7 +54,7 @@ export async function read<T>(signal: AbortSignal | undefined, start: () => Job<
   });
   signal.addEventListener('abort', abort, { once: true });
   try {
-    return await Promise.race([job.promise, aborted]);
+    return await Promise.race([settled(job), aborted]);
   } finally {
     signal.removeEventListener('abort', abort);
   }
@@ -63,13 +73,11 @@ export async function run<T>(
   signal?.addEventListener('abort', abort, { once: true });
   try {
     job = start(watcher.callback);
-    const made = (await job.promise) as T;
-    watcher.rethrow();
-    return made;
+    return (await settled(job)) as T;
   } catch (error) {
+    if (!(error instanceof CancelledError)) throw error;
     watcher.rethrow();
-    if (signal?.aborted && error instanceof CancelledError) throw signal.reason;
-    throw error;
+    throw signal?.aborted ? signal.reason : error;
   } finally {
     signal?.removeEventListener('abort', abort);
   }
@@ -86,7 +94,9 @@ export class Watcher {
     this.callback = (done, total, what) => {
       if (this.#thrown !== undefined) return false;
       try {
-        return call({ done, total, what }) !== false;
+        const answer: unknown = call({ done, total, what });
+        if (answer instanceof Promise) throw new TypeError('progress gave a promise, which nobody would await: it answers at once');
+        return answer !== false;
       } catch (error) {
         this.#thrown = { error };
         return false;

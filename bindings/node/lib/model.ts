@@ -1,5 +1,6 @@
 import { constants } from 'node:buffer';
 import { inspect } from 'node:util';
+import * as workers from 'node:worker_threads';
 
 import * as check from './arguments';
 import { arrayOver, type Arrays, bitsOf, type DType, type TensorArray } from './dtypes';
@@ -38,6 +39,10 @@ export interface ReadOptions {
   signal?: AbortSignal;
 }
 
+export interface SliceOptions {
+  signal?: AbortSignal;
+}
+
 export interface OpenOptions {
   /** False maps nothing: `tensor()` is refused, and everything copies. */
   mmap?: boolean;
@@ -49,7 +54,11 @@ export interface OpenOptions {
 
 const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
 export const OPEN_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: BYTES, signal: check.signal };
+const SLICE_CHECKS = { signal: check.signal };
 const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
+
+/** Newer Nodes refuse to clone what is marked; others give an empty object. */
+const { markAsUncloneable } = workers as { markAsUncloneable?: (object: object) => void };
 
 /** The native model of a Model; only this package has it. */
 const handles = new WeakMap<object, NativeModel>();
@@ -63,13 +72,14 @@ export class Model implements Iterable<string>, Disposable {
   readonly #buffers = new Map<string, WeakRef<ArrayBuffer>>();
   #names: readonly string[] | undefined;
   #files: readonly string[] | undefined;
-  #config: { file: ModelConfig | null; usual: ModelConfig; modality: Modality | null } | undefined;
+  #config: { file: ModelConfig | null; usual: ModelConfig } | undefined;
 
   /** @internal */
   constructor(handle: object) {
     const found = typeof handle === 'object' && handle !== null ? handles.get(handle) : undefined;
     if (found === undefined) throw new TypeError('a Model is made by openModel()');
     handles.set(this, found);
+    markAsUncloneable?.(this);
     this.#native = found;
     this.#summary = found.summary();
   }
@@ -128,7 +138,7 @@ export class Model implements Iterable<string>, Disposable {
 
   /** What the model is for, by its metadata or else by the names of its tensors; null where that is not known. */
   get modality(): Modality | null {
-    return this.#readConfig().modality;
+    return this.#open().modality() as Modality | null;
   }
 
   /** What opening noticed and went on from. */
@@ -192,16 +202,20 @@ export class Model implements Iterable<string>, Disposable {
 
   /**
    * A copy of a part, reading little more than it needs: a slice for each dimension, from the first on, with Python's meaning of
-   * negative numbers, bounds past the end and steps.
+   * negative numbers, bounds past the end and steps. Options may come last.
    */
-  async slice(name: string, ...slices: Slice[]): Promise<TensorArray> {
+  async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorArray> {
     const opened = this.#open();
     const [dtype, shape] = this.#find(name);
-    const { bounds, count } = boundsOf(name, shape, slices);
+    const last: unknown = given.at(-1);
+    const hasOptions = typeof last === 'object' && last !== null && !Array.isArray(last);
+    const { signal } = check.optionsOf(hasOptions ? last : undefined, SLICE_CHECKS);
+    const { bounds, count } = boundsOf(name, shape, hasOptions ? given.slice(0, -1) : given);
     const nbytes = bytesOf(count, dtype as DType);
+    throwIfAborted(signal);
     checkLength(name, nbytes);
     const out = allocate(nbytes);
-    await opened.slice(name, bounds, out).promise;
+    await read(signal, () => opened.slice(name, bounds, out));
     return arrayOver(dtype as DType, out);
   }
 
@@ -251,9 +265,8 @@ export class Model implements Iterable<string>, Disposable {
   #readConfig() {
     const opened = this.#open();
     if (this.#config === undefined) {
-      const { json, usual, modality } = opened.config();
-      const file = json === null ? null : (JSON.parse(json) as ModelConfig);
-      this.#config = { file, usual: usual ?? {}, modality: modality as Modality | null };
+      const found = opened.config();
+      this.#config = found === null ? { file: null, usual: {} } : { file: JSON.parse(found.json) as ModelConfig, usual: found.usual };
     }
     return this.#config;
   }
@@ -307,5 +320,5 @@ export async function openAs<M extends Model>(
 
 /** Opens a SafeTensors file, MLX JSON, an index of shards, a model directory, or a URI of one. Reads headers only. */
 export async function openModel(path: ModelPath, options?: OpenOptions): Promise<Model> {
-  return openAs(Model, check.path('path', path), false, check.optionsOf(options, OPEN_CHECKS));
+  return await openAs(Model, check.path('path', path), false, check.optionsOf(options, OPEN_CHECKS));
 }

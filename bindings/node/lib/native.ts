@@ -37,7 +37,8 @@ export interface NativeModel {
   names(): string[];
   files(): string[];
   metadata(): [string, string][];
-  config(): { json: string | null; usual: Record<string, number | boolean> | null; modality: string | null };
+  config(): { json: string; usual: Record<string, number | boolean> } | null;
+  modality(): string | null;
   warnings(): string[];
   info(name: string): [dtype: string, shape: number[], begin: number, end: number, file: number] | null;
   view(name: string): ArrayBuffer;
@@ -49,7 +50,8 @@ export interface NativeModel {
 }
 
 export interface NativeSink {
-  write(tensor: number, offset: number, piece: ArrayBuffer): Job<void>;
+  /** Pieces, told by three numbers each, that are one behind the other in the buffer. */
+  write(pieces: Float64Array, bytes: ArrayBuffer): Job<void>;
   commit(): Job<void>;
   discard(): Job<void>;
 }

@@ -11,19 +11,19 @@ export interface LoadOptions extends OpenOptions {
   log?: boolean | ((line: string) => void);
 }
 
-const log: check.Check<boolean | ((line: string) => void)> = (name, value) => {
+const logCheck: check.Check<boolean | ((line: string) => void)> = (name, value) => {
   if (typeof value !== 'boolean' && typeof value !== 'function') {
     throw new TypeError(`${name} is a function, true or false, not ${check.kindOf(value)}`);
   }
   return value as boolean | ((line: string) => void);
 };
-const LOAD_CHECKS = { ...OPEN_CHECKS, log };
+const LOAD_CHECKS = { ...OPEN_CHECKS, log: logCheck };
 
 type Loaded<M extends Model> = new (handle: object) => M;
 
 async function load<M extends Model>(modelClass: Loaded<M>, directory: ModelPath, options: unknown, logs: boolean): Promise<M> {
   const path = check.path('directory', directory);
-  const { log: given = logs, ...open } = check.optionsOf(options, LOAD_CHECKS);
+  const open = check.optionsOf(options, LOAD_CHECKS);
   const model = await openAs(modelClass, path, true, open);
   try {
     if (model instanceof PretrainedModel) await model.check(open.signal);
@@ -31,7 +31,8 @@ async function load<M extends Model>(modelClass: Loaded<M>, directory: ModelPath
     model.close();
     throw error;
   }
-  const say = typeof given === 'function' ? given : given ? console.log : () => undefined;
+  const { log = logs } = open;
+  const say = typeof log === 'function' ? log : log ? console.log : () => undefined;
   for (const warning of model.warnings) say(`warning: ${warning}`);
   const files = model.files;
   const place = files.length === 1 ? files[0]! : `${model.path} (${files.length} files)`;
@@ -44,13 +45,19 @@ async function load<M extends Model>(modelClass: Loaded<M>, directory: ModelPath
  * weights.mlx.
  */
 export async function loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Model> {
-  return load(Model, directory, options, false);
+  return await load(Model, directory, options, false);
 }
 
 /** A model of a known architecture, whose tensors are those that its config implies. */
 export abstract class PretrainedModel extends Model {
   /** What config.json must say that it is. */
   static readonly modelType: string = '';
+
+  /** Opens a model directory, checks its tensors against its config, and tells `console.log` what it found. */
+  static async loadPretrained<M extends PretrainedModel>(this: Loaded<M>, directory: ModelPath, options?: LoadOptions): Promise<M> {
+    if (typeof this !== 'function') throw new TypeError('loadPretrained() is called on a class, such as Qwen3Model');
+    return await load(this, directory, options, true);
+  }
 
   /** The model's config.json, with its numbers under their usual names, whatever it calls them, and the defaults of what it leaves out. */
   override get config(): ModelConfig {
@@ -94,36 +101,16 @@ function list(title: string, names: string[]): string {
 
 export class Qwen3Model extends PretrainedModel {
   static override readonly modelType = 'qwen3';
-
-  /** Opens a model directory, checks its tensors against its config, and tells `console.log` what it found. */
-  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Qwen3Model> {
-    return load(Qwen3Model, directory, options, true);
-  }
 }
 
 export class Qwen2Model extends PretrainedModel {
   static override readonly modelType = 'qwen2';
-
-  /** As `Qwen3Model.loadPretrained()`. */
-  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Qwen2Model> {
-    return load(Qwen2Model, directory, options, true);
-  }
 }
 
 export class LlamaModel extends PretrainedModel {
   static override readonly modelType = 'llama';
-
-  /** As `Qwen3Model.loadPretrained()`. */
-  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<LlamaModel> {
-    return load(LlamaModel, directory, options, true);
-  }
 }
 
 export class MistralModel extends PretrainedModel {
   static override readonly modelType = 'mistral';
-
-  /** As `Qwen3Model.loadPretrained()`. */
-  static async loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<MistralModel> {
-    return load(MistralModel, directory, options, true);
-  }
 }

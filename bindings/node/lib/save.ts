@@ -3,7 +3,7 @@
 import * as check from './arguments';
 import { bitsOf, type DType, dtypeOfArray, holds } from './dtypes';
 import { ArgumentError, CancelledError } from './errors';
-import { type Progress, progress, throwIfAborted, Watcher } from './jobs';
+import { type Progress, progress, settled, throwIfAborted, Watcher } from './jobs';
 import type { ModelPath } from './model';
 import { native, type NativeSink } from './native';
 
@@ -116,41 +116,73 @@ export async function saveFile(path: ModelPath, tensors: Tensors, options?: Save
   const items = check.entries('tensors', tensors).map(([name, value]) => itemOf(check.text('the name of a tensor', name), value));
   throwIfAborted(signal);
   const specs = items.map(({ name, dtype, shape }): [string, string, number[]] => [name, dtype, shape]);
-  const sink = await native.createSink(place, specs, { metadata, maxShardBytes, sync }).promise;
+  const sink = await settled(native.createSink(place, specs, { metadata, maxShardBytes, sync }));
   try {
     await fill(sink, items, progress, signal);
   } catch (error) {
     await sink.discard().promise;
     throw error;
   }
-  await sink.commit().promise;
+  await settled(sink.commit());
 }
 
 /** What the main thread copies at a time, in about 2 ms. */
-const PIECE = 4 << 20;
+const BATCH = 4 << 20;
+
+/** Pieces of tensors that are written together: tensors may be tiny, and every job takes its time. */
+class Batch {
+  readonly #pieces: number[] = [];
+  readonly #bytes: Uint8Array<ArrayBuffer>;
+  #used = 0;
+
+  constructor(room: number) {
+    this.#bytes = new Uint8Array(room);
+  }
+
+  get isFull(): boolean {
+    return this.#used === this.#bytes.length;
+  }
+
+  /** Copies what there is room for of a tensor from an offset on, and gives how much that is. */
+  add(tensor: number, bytes: Uint8Array, offset: number): number {
+    const piece = bytes.subarray(offset, offset + this.#bytes.length - this.#used);
+    this.#bytes.set(piece, this.#used);
+    this.#pieces.push(tensor, offset, piece.length);
+    this.#used += piece.length;
+    return piece.length;
+  }
+
+  write(sink: NativeSink): Promise<void> {
+    return sink.write(Float64Array.from(this.#pieces), this.#bytes.buffer).promise;
+  }
+}
 
 /**
- * Other threads get copies of the pieces, one being written while the next is made: the arrays are the caller's, who may write to
- * them, or give their memory away, at any time.
+ * Other threads get copies, one being written while the next is made: the arrays are the caller's, who may write to them, or give
+ * their memory away, at any time.
  */
 async function fill(sink: NativeSink, items: Item[], progress: Progress | undefined, signal: AbortSignal | undefined): Promise<void> {
   const watcher = new Watcher(progress);
   const total = items.reduce((sum, item) => sum + item.nbytes, 0);
   let done = 0;
   let writing: Promise<void> = Promise.resolve();
+  let batch = new Batch(Math.min(BATCH, total));
   for (const [i, item] of items.entries()) {
-    for (let offset = 0; offset < item.nbytes; offset += PIECE) {
-      const piece = item.bytes().slice(offset, offset + PIECE);
+    for (let offset = 0; offset < item.nbytes; ) {
+      const added = batch.add(i, item.bytes(), offset);
+      offset += added;
+      done += added;
+      if (!batch.isFull) continue;
       await writing;
       throwIfAborted(signal);
-      writing = sink.write(i, offset, piece.buffer).promise;
+      writing = batch.write(sink);
       writing.catch(() => undefined); // awaited above or below, unless something else is wrong first
-      done += piece.length;
       if (watcher.callback?.(done, total, item.name) === false) {
         await writing;
         watcher.rethrow();
         throw new CancelledError('cancelled');
       }
+      batch = new Batch(Math.min(BATCH, total - done));
     }
   }
   await writing;

@@ -184,6 +184,7 @@ export async function convertModel(source: ModelPath | Model, path: ModelPath, o
   const to = check.path('path', path);
   const { progress, signal, ...given } = check.optionsOf(options, CONVERT_CHECKS);
   const all = {
+    __proto__: null,
     dtypeRules: [],
     maxShardBytes: 0,
     include: [],
@@ -196,7 +197,7 @@ export async function convertModel(source: ModelPath | Model, path: ModelPath, o
     memoryLimit: 384 * 2 ** 20,
     ...given,
   };
-  return run(watch(progress, signal), (report) => native.convert(from, to, all, report));
+  return await run(watch(progress, signal), (report) => native.convert(from, to, all, report));
 }
 
 type Field = [kind: 'word', value: string] | [kind: 'list', value: string[]] | [kind: 'pairs', value: [string, string][]];
@@ -251,7 +252,7 @@ export async function quantizeModel(
   try {
     return await run(watch(progress, signal), (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
   } catch (error) {
-    if (!(error instanceof ArgumentError)) throw error; // which others name paths and tensors
+    if (!(error instanceof ArgumentError)) throw error; // the others name paths and tensors
     throw new ArgumentError(withCamelNames(error.message), error.errno);
   }
 }
@@ -266,7 +267,7 @@ export async function validateModel(
   const to = check.path('quantized', quantized);
   const checks = { ...WORK_CHECKS, minAccuracy: check.number, threads: THREADS };
   const { progress, signal, minAccuracy = 0, threads = 0 } = check.optionsOf(options, checks);
-  return run(watch(progress, signal), (report) => native.validate(from, to, { minAccuracy, threads }, report));
+  return await run(watch(progress, signal), (report) => native.validate(from, to, { minAccuracy, threads }, report));
 }
 
 /**
@@ -274,11 +275,11 @@ export async function validateModel(
  * from by the next call. Without a folder, a model of the hub goes to the hub's cache.
  */
 export async function downloadModel(uri: string | URL, folder?: ModelPath | null, options?: DownloadOptions): Promise<DownloadReport> {
-  const from = check.text('uri', uri instanceof URL ? uri.href : uri);
+  const from = check.uri('uri', uri instanceof URL ? uri.href : uri);
   const to = folder === undefined || folder === null ? '' : check.path('folder', folder);
   const checks = { ...WORK_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag };
   const { progress, signal, include = [], exclude = [], sync = true } = check.optionsOf(options, checks);
-  return run(watch(progress, signal), (report) => native.download(from, to, { include, exclude, sync }, report));
+  return await run(watch(progress, signal), (report) => native.download(from, to, { include, exclude, sync }, report));
 }
 
 function watch(progress: Progress | undefined, signal: AbortSignal | undefined): { progress?: Progress; signal?: AbortSignal } {

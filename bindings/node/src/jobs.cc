@@ -27,11 +27,22 @@ Progress Job::progress() {
 }
 
 bool Job::report(std::uint64_t done, std::uint64_t total, std::string_view what) {
-  if (total == 0) return !is_stopped_;  // it is not known yet how much there is to do
-  const std::scoped_lock lock(mutex_);
-  if (!latest_ && ask_to_tell_) ask_to_tell_();
+  if (total == 0 || !ask_to_tell_) return !is_stopped_;  // it may not be known yet how much there is to do
+  std::unique_lock lock(mutex_);
+  if (!latest_) ask_to_tell_();
   latest_ = {.done = done, .total = total, .what = std::string(what)};
+  if (done == total) {
+    told_.wait(lock, [&] { return is_stopped_ || (!latest_ && !is_telling_); });
+  }
   return !is_stopped_;
+}
+
+void Job::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopped_ = true;
+  }
+  told_.notify_all();
 }
 
 void Job::run() {
@@ -50,19 +61,23 @@ void Job::tell_progress(Napi::Env env) {
   {
     const std::scoped_lock lock(mutex_);
     report.swap(latest_);
+    is_telling_ = true;
   }
-  if (!report || on_progress_.IsEmpty()) return;
   const Napi::Value answer =
       on_progress_.Call({Napi::Number::New(env, static_cast<double>(report->done)),
                          Napi::Number::New(env, static_cast<double>(report->total)), Napi::String::New(env, report->what)});
   if (env.IsExceptionPending()) env.GetAndClearPendingException();
   // It gives nothing only when the environment is being ended.
   if (answer.IsEmpty() || (answer.IsBoolean() && !answer.As<Napi::Boolean>().Value())) stop();
+  {
+    const std::scoped_lock lock(mutex_);
+    is_telling_ = false;
+  }
+  told_.notify_all();
 }
 
 void Job::settle(Napi::Env env) {
   if (thread_.joinable()) thread_.join();
-  tell_progress(env);
   on_progress_.Reset();
   const Napi::Value made = *result_ ? (**result_)(env) : error_value(env, result_->error());
   if (env.IsExceptionPending()) {

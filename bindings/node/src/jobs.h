@@ -29,10 +29,11 @@ class Job {
 
   Job(Napi::Env env, Work work, const Napi::Value& on_progress, const std::vector<Napi::Value>& held);
 
-  void stop() { is_stopped_ = true; }
+  void stop();
   bool is_stopped() const { return is_stopped_; }
 
-  // For the core, in any thread. Never waits for JavaScript, which is told the latest there is when it has time.
+  // For the core, in any thread. JavaScript is told the latest there is when it has time, and waited for only when all is done:
+  // what it says to the last report, before the output has its name, counts as well.
   Progress progress();
 
  private:
@@ -53,8 +54,10 @@ class Job {
   std::atomic<bool> is_stopped_ = false;
   std::function<void()> ask_to_tell_;  // has tell_progress() called in JavaScript's thread
   std::mutex mutex_;
+  std::condition_variable told_;
   std::optional<Report> latest_;  // that JavaScript was not told yet
-  std::thread thread_;            // of long work
+  bool is_telling_ = false;
+  std::thread thread_;  // of long work
 
   // Touched in JavaScript's thread only.
   Napi::Promise::Deferred deferred_;

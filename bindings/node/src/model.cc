@@ -133,6 +133,7 @@ void NativeModel::define(Napi::Env env, Napi::Object& exports) {
                   {InstanceMethod("summary", &NativeModel::summary), InstanceMethod("names", &NativeModel::names),
                    InstanceMethod("files", &NativeModel::files), InstanceMethod("metadata", &NativeModel::metadata),
                    InstanceMethod("config", &NativeModel::config), InstanceMethod("warnings", &NativeModel::warnings),
+                   InstanceMethod("modality", &NativeModel::modality),
                    InstanceMethod("info", &NativeModel::info), InstanceMethod("view", &NativeModel::view),
                    InstanceMethod("read", &NativeModel::read), InstanceMethod("slice", &NativeModel::slice),
                    InstanceMethod("checkArchitecture", &NativeModel::check_architecture),
@@ -202,17 +203,11 @@ Napi::Value NativeModel::metadata(const Napi::CallbackInfo& info) {
   return made;
 }
 
-// {json, usual, modality}; the first two are null without a config.
+// {json, usual}, or null.
 Napi::Value NativeModel::config(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const auto& config = opened_->model.config();
-  auto made = Napi::Object::New(env);
-  made.Set("modality", modality_value(env, opened_->model.modality()));
-  made.Set("json", config ? text_value(env, config->json) : env.Null());
-  if (!config) {
-    made.Set("usual", env.Null());
-    return made;
-  }
+  if (!config) return env.Null();
   auto usual = Napi::Object::New(env);
   for (const auto& [key, number] : usual_numbers(*config)) {
     const Napi::Value value =
@@ -221,8 +216,14 @@ Napi::Value NativeModel::config(const Napi::CallbackInfo& info) {
             : Napi::Value(Napi::Number::New(env, std::visit([](auto plain) { return static_cast<double>(plain); }, number)));
     usual.Set(std::string(key), value);
   }
+  auto made = Napi::Object::New(env);
+  made.Set("json", text_value(env, config->json));
   made.Set("usual", usual);
   return made;
+}
+
+Napi::Value NativeModel::modality(const Napi::CallbackInfo& info) {
+  return modality_value(info.Env(), opened_->model.modality());
 }
 
 Napi::Value NativeModel::warnings(const Napi::CallbackInfo& info) { return texts_value(info.Env(), opened_->model.warnings()); }

@@ -66,6 +66,7 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
   Napi::Value files(const Napi::CallbackInfo& info);
   Napi::Value metadata(const Napi::CallbackInfo& info);
   Napi::Value config(const Napi::CallbackInfo& info);
+  Napi::Value modality(const Napi::CallbackInfo& info);
   Napi::Value warnings(const Napi::CallbackInfo& info);
   Napi::Value info(const Napi::CallbackInfo& info);
   Napi::Value view(const Napi::CallbackInfo& info);

@@ -148,12 +148,22 @@ Napi::Value NativeSink::create(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work, describe), info.Env().Undefined());
 }
 
-// (tensor, offset, buffer), which nobody else has.
+// ([tensor, offset, length, …], buffer), which nobody else has: the pieces are one behind the other in it.
 Napi::Value NativeSink::write(const Napi::CallbackInfo& info) {
-  const auto work = [sink = sink_, tensor = static_cast<std::size_t>(info[0].As<Napi::Number>().Int64Value()),
-                     offset = static_cast<std::uint64_t>(info[1].As<Napi::Number>().Int64Value()),
-                     bytes = bytes_of(info[2])](Job&) { return sink->write(tensor, offset, bytes); };
-  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work), info.Env().Undefined(), {info[2]});
+  const auto numbers = info[0].As<Napi::Float64Array>();
+  const std::vector<double> pieces(numbers.Data(), numbers.Data() + numbers.ElementLength());
+  const auto work = [sink = sink_, pieces, bytes = bytes_of(info[1])](Job&) -> Result<void> {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < pieces.size(); i += 3) {
+      const auto length = static_cast<std::size_t>(pieces[i + 2]);
+      const std::span piece = bytes.subspan(at, length);
+      auto written = sink->write(static_cast<std::size_t>(pieces[i]), static_cast<std::uint64_t>(pieces[i + 1]), piece);
+      if (!written) return written;
+      at += length;
+    }
+    return {};
+  };
+  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work), info.Env().Undefined(), {info[1]});
 }
 
 Napi::Value NativeSink::commit(const Napi::CallbackInfo& info) {

@@ -50,7 +50,7 @@ type Call = { use: (...given: never[]) => unknown; works: () => unknown[]; optio
 const CALLS: Record<string, Call> = {
   openModel: { use: ballast.openModel, works: () => [sample, {}], options: OPEN },
   loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...OPEN, 'log'] },
-  'Qwen3Model.loadPretrained': { use: ballast.Qwen3Model.loadPretrained, works: () => [qwen3, { log: () => undefined }], options: [...OPEN, 'log'] },
+  'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...OPEN, 'log'] },
   saveFile: { use: ballast.saveFile, works: () => ['a.safetensors', ARRAYS(), FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },

@@ -95,11 +95,37 @@ describe('quantizeModel()', () => {
   });
 });
 
+test('ten at a time may write to one path', async () => {
+  const out = join(folder, 'same.safetensors');
+  await Promise.all(Array.from({ length: 10 }, () => convertModel(sample, out, { dtype: 'f16' })));
+  expect((await openModel(out)).info('embed.weight').dtype).toBe('F16');
+});
+
 type Work = (out: string, options: { progress?: Progress; signal?: AbortSignal }, source?: string) => Promise<unknown>;
 const WORKS: [string, Work][] = [
   ['convertModel', (out, options, source = large) => convertModel(source, out, { dtype: 'bf16', ...options } as ConvertOptions)],
   ['quantizeModel', (out, options, source = large) => quantizeModel(source, out, { format: 'mlx', ...options } as QuantizeOptions)],
 ];
+
+describe('the error of work', () => {
+  async function caller(work: () => Promise<unknown>): Promise<unknown> {
+    return await work();
+  }
+
+  test.each<[string, () => Promise<unknown>]>([
+    ['openModel', () => openModel(join(folder, 'no'))],
+    ['openModel with a signal', () => openModel(join(folder, 'no'), { signal: new AbortController().signal })],
+    ['convertModel', () => convertModel(join(folder, 'no'), join(folder, 'out'))],
+    ['saveFile', () => saveFile(join(folder, 'no/such/file.safetensors'), {})],
+    ['quantizeModel', () => quantizeModel(sample, join(folder, 'out'), { layerBitWidths: { nothing: 4 } })],
+  ])('%s() tells who awaits it', async (name, work) => {
+    const error = (await caller(work).catch((each: unknown) => each)) as Error;
+    expect(error.stack).toContain(`${error.name}: ${error.message}`);
+    expect(error.stack).toContain(name.split(' ')[0]);
+    expect(error.stack).toContain('caller');
+    expect(error.stack).not.toContain('settled');
+  });
+});
 
 describe.each(WORKS)('%s() that is watched', (name, work) => {
   const out = join(folder, name);
@@ -136,6 +162,25 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
     const timed = AbortSignal.timeout(1);
     await expect(work(gone, { signal: timed }, long)).rejects.toMatchObject({ name: 'TimeoutError' });
     expect(filesIn(folder)).toEqual(before);
+  });
+
+  test('is stopped by what its callback says to the last report', async () => {
+    const before = filesIn(folder);
+    const gone = join(folder, `${name}-late`);
+    const reason = new Error('late');
+    const reports: ProgressReport[] = [];
+    const isLast = (report: ProgressReport) => reports.push(report) > 0 && report.done === report.total;
+    await expect(work(gone, { progress: (report) => !isLast(report) })).rejects.toBeInstanceOf(CancelledError);
+    await expect(work(gone, { progress: (report) => { if (isLast(report)) throw reason; } })).rejects.toBe(reason);
+    expect(reports.filter((report) => report.done === report.total)).toHaveLength(2);
+    expect(filesIn(folder)).toEqual(before);
+  });
+
+  test('wants an answer at once', async () => {
+    const gone = join(folder, `${name}-promised`);
+    await expect(work(gone, { progress: () => Promise.resolve() })).rejects.toThrow(
+      new TypeError('progress gave a promise, which nobody would await: it answers at once'));
+    expect(existsSync(gone)).toBe(false);
   });
 
   test('leaves no listener on a signal', async () => {
