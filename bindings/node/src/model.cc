@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include <sys/mman.h>
+
 #include <ballast/architecture.h>
 
 #include "addon.h"
@@ -66,6 +68,16 @@ Napi::Value architecture_value(Napi::Env env, const std::optional<ArchitectureRe
   return made;
 }
 
+// Large memory comes in huge pages where the system has them: it is filled, and later unmapped, in a fraction of the time, in
+// which the event loop has to wait for any memory that it asks for itself.
+void advise_huge_pages(std::span<std::byte> memory) {
+  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + memory.size()) / kHugePage * kHugePage;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
 // In pieces, so that it can be stopped.
 Result<void> read_values(Job& job, const Opened& opened, const std::string& name, std::span<std::byte> out) {
   constexpr std::size_t kPiece = std::size_t{64} << 20;
@@ -83,6 +95,7 @@ Result<void> read_values(Job& job, const Opened& opened, const std::string& name
 Result<void> read_slice(Job& job, const Opened& opened, const std::string& name, std::span<const Slice> slices,
                         std::span<std::byte> out) {
   const Visit visit(*opened.users, job);
+  advise_huge_pages(out);
   const auto part = opened.model.slice(name, slices);
   if (!part) return std::unexpected(part.error());
   if (part->bytes().size() != out.size()) {
@@ -128,16 +141,15 @@ NativeModel::NativeModel(const Napi::CallbackInfo& info)
     : Napi::ObjectWrap<NativeModel>(info), opened_(*info[0].As<Napi::External<std::shared_ptr<const Opened>>>().Data()) {}
 
 void NativeModel::define(Napi::Env env, Napi::Object& exports) {
-  const Napi::Function model =
-      DefineClass(env, "NativeModel",
-                  {InstanceMethod("summary", &NativeModel::summary), InstanceMethod("names", &NativeModel::names),
-                   InstanceMethod("files", &NativeModel::files), InstanceMethod("metadata", &NativeModel::metadata),
-                   InstanceMethod("config", &NativeModel::config), InstanceMethod("warnings", &NativeModel::warnings),
-                   InstanceMethod("modality", &NativeModel::modality),
-                   InstanceMethod("info", &NativeModel::info), InstanceMethod("view", &NativeModel::view),
-                   InstanceMethod("read", &NativeModel::read), InstanceMethod("slice", &NativeModel::slice),
-                   InstanceMethod("checkArchitecture", &NativeModel::check_architecture),
-                   InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
+  const Napi::Function model = DefineClass(
+      env, "NativeModel",
+      {InstanceMethod("summary", &NativeModel::summary), InstanceMethod("names", &NativeModel::names),
+       InstanceMethod("files", &NativeModel::files), InstanceMethod("metadata", &NativeModel::metadata),
+       InstanceMethod("config", &NativeModel::config), InstanceMethod("warnings", &NativeModel::warnings),
+       InstanceMethod("modality", &NativeModel::modality), InstanceMethod("info", &NativeModel::info),
+       InstanceMethod("view", &NativeModel::view), InstanceMethod("read", &NativeModel::read),
+       InstanceMethod("slice", &NativeModel::slice), InstanceMethod("checkArchitecture", &NativeModel::check_architecture),
+       InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
   Addon::of(env).model = Napi::Persistent(model);
   exports.Set("open", Napi::Function::New(env, &NativeModel::open));
 }
@@ -263,6 +275,7 @@ Napi::Value NativeModel::read(const Napi::CallbackInfo& info) {
   const auto out = bytes_of(info[1]);
   const auto work = [opened = opened_, name = text_of(info[0]), out, dtype = dtype_of(info[2]),
                      on_loss = info[3].ToBoolean() ? OnLoss::kAllow : OnLoss::kRefuse](Job& job) -> Result<void> {
+    advise_huge_pages(out);
     if (!dtype) return read_values(job, *opened, name, out);
     const Visit visit(*opened->users, job);
     return opened->model.read_as_into(name, *dtype, out, on_loss);
