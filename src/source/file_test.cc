@@ -74,8 +74,7 @@ TEST(FileSource, WithoutAMapThereAreNoViews) {
   const auto source = open_file(dir.write("f", "abc"), Access::kPread);
   ASSERT_TRUE(source) << source.error().message;
   EXPECT_EQ(read(**source, 0, 3), "abc");
-  EXPECT_TRUE(fails((*source)->map(), Errc::kUnsupported,
-                    "opened without a map, so there are no views: use read()"));
+  EXPECT_TRUE(fails((*source)->map(), Errc::kUnsupported, "opened without a map, so there are no views: use read()"));
   EXPECT_TRUE((*source)->release(0, 3));
 }
 

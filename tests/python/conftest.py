@@ -64,6 +64,13 @@ def sharded(make_model):
     return make_model("--preset", "tiny", "--shards", "3")
 
 
+def let_others_in(folder):
+    """Other users may go through the folders that pytest keeps to itself."""
+    for each in [folder, *folder.parents]:
+        if not each.stat().st_mode & 0o001:
+            each.chmod(0o755)
+
+
 def one_error_line(result, code):
     assert result.returncode == code, result.stderr
     assert result.stdout == ""

@@ -14,7 +14,7 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import one_error_line
+from conftest import let_others_in, one_error_line
 from processes import peak_memory
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
@@ -309,8 +309,7 @@ class TestRefusals:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone who may not write")
     def test_permissions(self, run, source, tmp_path):
-        for folder in [tmp_path, *tmp_path.parents][:3]:
-            folder.chmod(0o755)
+        let_others_in(tmp_path)
         source.chmod(0o644)
         out = tmp_path / "out.safetensors"
         assert "Permission denied" in one_error_line(run("convert", source, out, user=NOBODY), 4)

@@ -8,6 +8,7 @@ import subprocess
 import mlx.core as mx
 import numpy as np
 import pytest
+from conftest import let_others_in
 from quantized_files import BF16, contents, done, gauss, listing, quantize, read_parquet, read_safetensors, refused
 from safetensors.numpy import save_file
 
@@ -350,8 +351,7 @@ class TestErrors:
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone who may not write")
     @pytest.mark.parametrize("format", FORMATS)
     def test_permissions(self, run, model, tmp_path, format):
-        for folder in [tmp_path, *tmp_path.parents][:3]:
-            folder.chmod(0o755)
+        let_others_in(tmp_path)
         model.chmod(0o644)
         quantize(run, model, tmp_path / "out", "--format", format)
         before = contents(tmp_path / "out")

@@ -71,11 +71,11 @@ Napi::Value architecture_value(Napi::Env env, const std::optional<ArchitectureRe
 // Large memory comes in huge pages where the system has them: it is filled, and later unmapped, in a fraction of the time, in
 // which the event loop has to wait for any memory that it asks for itself.
 void advise_huge_pages(std::span<std::byte> memory) {
-  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t last = (begin + memory.size()) / kHugePage * kHugePage;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(memory.data()) % kHugePage;
+  if (memory.size() < before + kHugePage) return;
+  const std::span inside = memory.subspan(before);
+  ::madvise(inside.data(), inside.size() / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 // In pieces, so that it can be stopped.

@@ -145,6 +145,26 @@ test('arrays outlive their model, and the file is let go of with the last', asyn
   expect(printed).toBe('1 1 true 2\n0\n');
 });
 
+test('opens 2 GiB, and reads a tensor of it, in the memory of that tensor', async () => {
+  writeSparse(join(folder, 'two.safetensors'), 512);
+  const printed = await run('l.mjs', `${HELD}
+    const warm = await openModel('model.safetensors');
+    await warm.read('bias');
+    warm.tensor('bias');
+    await collect();
+    const before = process.memoryUsage().rss;
+    const model = await openModel('two.safetensors');
+    const opened = process.memoryUsage().rss;
+    let sum = 0;
+    for (const value of model.tensor('up.300.weight')) sum += value;
+    const viewed = process.memoryUsage().rss;
+    console.log(model.nbytes, sum, (opened - before) / 1e6, (viewed - before) / 1e6);`);
+  const [nbytes, sum, opened, viewed] = printed.trim().split(' ').map(Number);
+  expect([nbytes, sum]).toEqual([2 ** 31, 0]);
+  expect(opened).toBeLessThan(5);
+  expect(viewed).toBeLessThan(10); // 4 MiB of which are the tensor's
+});
+
 test('keeps no memory and no files over 10,000 models', async () => {
   const printed = await run('i.mjs', `${HELD}
     import { readdirSync } from 'node:fs';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { convertModel, downloadModel, openModel, type ProgressReport, quantizeModel, saveFile, UnsupportedError, validateModel } from 'ballast';
+import { CancelledError, convertModel, downloadModel, openModel, type ProgressReport, quantizeModel, saveFile, UnsupportedError, validateModel } from 'ballast';
 import { beforeAll, describe, expect, test } from 'vitest';
 
 import { filesIn, noise, RangeServer, tempFolder, writeQwen3, writeSample } from './support';
@@ -85,6 +85,16 @@ describe('downloadModel()', () => {
     expect(report).toMatchObject({ folder: out, files: [{ path: join(out, 'large.safetensors'), wasThere: false, checked: null }] });
     expect(report.fetchedBytes).toBe(readFileSync(large).length);
     expect(seen.at(-1)!.done).toBe(seen.at(-1)!.total);
+    expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);
+  });
+
+  test('is stopped by what its callback says to the last report, and gone on from by the next', async () => {
+    const out = join(folder, 'late');
+    const isLast = ({ done, total }: ProgressReport) => done === total;
+    await expect(downloadModel(`${url}/large.safetensors`, out, { progress: (each) => !isLast(each) })).rejects.toBeInstanceOf(CancelledError);
+    expect(filesIn(out)).not.toContain('large.safetensors');
+    const report = await downloadModel(`${url}/large.safetensors`, out, { sync: false });
+    expect(report.fetchedBytes).toBeLessThan(readFileSync(large).length / 2);
     expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);
   });
 
