@@ -20,7 +20,7 @@ export function kindOf(value: unknown): string {
 function tagOf(value: object): string {
   try {
     const name: unknown = value.constructor?.name;
-    return typeof name === 'string' && name !== '' && name !== 'Object' ? `a ${name}` : 'an object';
+    return typeof name === 'string' && name !== '' && name !== 'Object' ? `${/^[AEIO]/.test(name) ? 'an' : 'a'} ${name}` : 'an object';
   } catch {
     return 'an object';
   }
@@ -113,11 +113,17 @@ export const texts: Check<string[]> = (name, value) => {
   return Array.from(value, (each: unknown) => text(name, each));
 };
 
+/** Whether it is {…}, of whatever realm: others, such as a promise or a signal, may have nothing of their own to be found. */
+export function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
 /** Pairs, of a plain object or a Map. */
 export function entries(name: string, value: unknown): [unknown, unknown][] {
   if (value instanceof Map) return [...(value as Map<unknown, unknown>)];
-  const isPlain = typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
-  if (!isPlain) throw new TypeError(`${name} is an object, not ${kindOf(value)}`);
+  if (!isPlain(value)) throw new TypeError(`${name} is a plain object, not ${kindOf(value)}`);
   return Object.entries(value);
 }
 
@@ -140,9 +146,7 @@ type Checked<C extends Checks> = { [Key in keyof C]?: ReturnType<C[Key]> };
 /** The options that are given, each checked for what its name stands for. Those that are undefined count as not given. */
 export function optionsOf<C extends Checks>(given: unknown, checks: C): Checked<C> {
   if (given === undefined) return Object.create(null) as Checked<C>;
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw new TypeError(`options are an object, not ${kindOf(given)}`);
-  }
+  if (!isPlain(given)) throw new TypeError(`options are a plain object, not ${kindOf(given)}`);
   const made = Object.create(null) as Record<string, unknown>; // what is not given has its default, whatever others do to Object.prototype
   for (const [key, value] of Object.entries(given)) {
     const check = Object.hasOwn(checks, key) ? checks[key] : undefined;

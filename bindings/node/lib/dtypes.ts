@@ -3,6 +3,7 @@
 import { native } from './native';
 
 function floats(dtype: string, codes: Uint8Array | Uint16Array): Float32Array<ArrayBuffer> {
+  if (!Object.hasOwn(DTYPES, dtype)) throw new TypeError('toFloat32() is of arrays of a dtype, such as an F8E4M3Array');
   const values = new Float32Array(codes.length);
   native.toFloat32(dtype, new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength), values);
   return values;
@@ -72,37 +73,40 @@ export class F8E5M2FnuzArray extends F8Array {
   }
 }
 
+/** An array whose memory is not shared with other threads. */
+type Own<A> = A & { readonly buffer: ArrayBuffer };
+
 /** What each dtype is seen as: C64 as pairs of numbers, F4 and F6 as the bytes that they are packed in. */
 export interface Arrays {
-  BOOL: Uint8Array;
-  F4: Uint8Array;
-  F6_E2M3: Uint8Array;
-  F6_E3M2: Uint8Array;
-  U8: Uint8Array;
-  I8: Int8Array;
-  F8_E5M2: F8E5M2Array;
-  F8_E4M3: F8E4M3Array;
-  F8_E8M0: F8E8M0Array;
-  F8_E4M3FNUZ: F8E4M3FnuzArray;
-  F8_E5M2FNUZ: F8E5M2FnuzArray;
-  I16: Int16Array;
-  U16: Uint16Array;
-  F16: F16Array;
-  BF16: BF16Array;
-  I32: Int32Array;
-  U32: Uint32Array;
-  F32: Float32Array;
-  C64: Float32Array;
-  F64: Float64Array;
-  I64: BigInt64Array;
-  U64: BigUint64Array;
+  BOOL: Uint8Array<ArrayBuffer>;
+  F4: Uint8Array<ArrayBuffer>;
+  F6_E2M3: Uint8Array<ArrayBuffer>;
+  F6_E3M2: Uint8Array<ArrayBuffer>;
+  U8: Uint8Array<ArrayBuffer>;
+  I8: Int8Array<ArrayBuffer>;
+  F8_E5M2: Own<F8E5M2Array>;
+  F8_E4M3: Own<F8E4M3Array>;
+  F8_E8M0: Own<F8E8M0Array>;
+  F8_E4M3FNUZ: Own<F8E4M3FnuzArray>;
+  F8_E5M2FNUZ: Own<F8E5M2FnuzArray>;
+  I16: Int16Array<ArrayBuffer>;
+  U16: Uint16Array<ArrayBuffer>;
+  F16: Own<F16Array>;
+  BF16: Own<BF16Array>;
+  I32: Int32Array<ArrayBuffer>;
+  U32: Uint32Array<ArrayBuffer>;
+  F32: Float32Array<ArrayBuffer>;
+  C64: Float32Array<ArrayBuffer>;
+  F64: Float64Array<ArrayBuffer>;
+  I64: BigInt64Array<ArrayBuffer>;
+  U64: BigUint64Array<ArrayBuffer>;
 }
 
 /** As SafeTensors spells it. */
 export type DType = keyof Arrays;
 export type TensorArray = Arrays[DType];
 
-type ArrayClass = new (buffer: ArrayBuffer) => TensorArray;
+type ArrayClass = new (buffer: ArrayBuffer) => ArrayBufferView;
 
 /** Bits per value, and the array. */
 const DTYPES: Record<DType, [bits: number, array: ArrayClass]> = {
@@ -137,7 +141,7 @@ export function bitsOf(dtype: DType): number {
 }
 
 export function arrayOver<D extends DType>(dtype: D, buffer: ArrayBuffer): Arrays[D] {
-  return new DTYPES[dtype][1](buffer) as Arrays[D];
+  return new DTYPES[dtype][1](buffer) as unknown as Arrays[D];
 }
 
 /** The dtype that a name means in any case, such as "bf16"; undefined for none. */

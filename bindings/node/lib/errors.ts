@@ -83,11 +83,11 @@ export class ArchitectureError extends CorruptError {
 }
 
 const CLASSES: Record<string, new (message: string, errno?: number) => BallastError> = {
-  ArgumentError, BelowMinimumError, CancelledError, CorruptError, MissingError, ReadError, UnsupportedError, WriteError,
+  ArgumentError, BelowMinimumError, CancelledError, ClosedError, CorruptError, MissingError, ReadError, UnsupportedError, WriteError,
 };
 
 // Not enumerable, as those of built-in errors: printing shows the code and what else there is to know.
-for (const errorClass of [BallastError, ...Object.values(CLASSES), TensorNotFoundError, ClosedError, ArchitectureError]) {
+for (const errorClass of [BallastError, ...Object.values(CLASSES), TensorNotFoundError, ArchitectureError]) {
   Object.defineProperty(errorClass.prototype, 'name', { value: errorClass.name, configurable: true, writable: true });
 }
 

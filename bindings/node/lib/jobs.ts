@@ -30,6 +30,29 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason as Error;
 }
 
+/** What is to be called for a signal: it has one listener for all, as Node warns of more than ten. */
+const waiting = new WeakMap<AbortSignal, { calls: Set<() => void>; listener: () => void }>();
+
+/** Calls back when the signal is aborted, unless what this returns is called before. */
+function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
+  if (signal === undefined) return () => undefined;
+  let all = waiting.get(signal);
+  if (all === undefined) {
+    const calls = new Set<() => void>();
+    all = { calls, listener: () => calls.forEach((each) => each()) };
+    waiting.set(signal, all);
+    signal.addEventListener('abort', all.listener, { once: true });
+  }
+  const { calls, listener } = all;
+  const own = () => call(); // the same function may wait twice
+  calls.add(own);
+  return () => {
+    if (!calls.delete(own) || calls.size > 0) return;
+    signal.removeEventListener('abort', listener);
+    waiting.delete(signal);
+  };
+}
+
 /** Waits for a job. Its error, which comes from another thread, is given the stack of those who await it. */
 export async function settled<T>(job: Job<T>): Promise<T> {
   try {
@@ -45,41 +68,38 @@ export async function read<T>(signal: AbortSignal | undefined, start: () => Job<
   if (signal === undefined) return await settled(start());
   throwIfAborted(signal);
   const job = start();
-  let abort!: () => void;
+  let forget!: () => void;
   const aborted = new Promise<never>((_, reject) => {
-    abort = () => {
+    forget = onAbort(signal, () => {
       job.cancel();
       reject(signal.reason as Error);
-    };
+    });
   });
-  signal.addEventListener('abort', abort, { once: true });
   try {
     return await Promise.race([settled(job), aborted]);
   } finally {
-    signal.removeEventListener('abort', abort);
+    forget();
   }
 }
 
 /** Waits until a job has ended, even if it is to stop: then nothing is left of what it began. */
 export async function run<T>(
-  watch: { signal?: AbortSignal; progress?: Progress },
+  progress: Progress | undefined,
+  signal: AbortSignal | undefined,
   start: (progress: NativeProgress) => Job<unknown>,
 ): Promise<T> {
-  const { signal } = watch;
   throwIfAborted(signal);
-  const watcher = new Watcher(watch.progress);
-  let job: Job<unknown> | undefined;
-  const abort = () => job?.cancel();
-  signal?.addEventListener('abort', abort, { once: true });
+  const watcher = new Watcher(progress);
+  const job = start(watcher.callback);
+  const forget = onAbort(signal, () => job.cancel());
   try {
-    job = start(watcher.callback);
     return (await settled(job)) as T;
   } catch (error) {
     if (!(error instanceof CancelledError)) throw error;
     watcher.rethrow();
     throw signal?.aborted ? signal.reason : error;
   } finally {
-    signal?.removeEventListener('abort', abort);
+    forget();
   }
 }
 
@@ -95,7 +115,10 @@ export class Watcher {
       if (this.#thrown !== undefined) return false;
       try {
         const answer: unknown = call({ done, total, what });
-        if (answer instanceof Promise) throw new TypeError('progress gave a promise, which nobody would await: it answers at once');
+        if (answer instanceof Promise) {
+          answer.catch(() => undefined); // this error is the one that is told
+          throw new TypeError('progress gave a promise, which nobody would await: it answers at once');
+        }
         return answer !== false;
       } catch (error) {
         this.#thrown = { error };

@@ -61,7 +61,10 @@ const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.s
 const { markAsUncloneable } = workers as { markAsUncloneable?: (object: object) => void };
 
 /** The native model of a Model; only this package has it. */
-const handles = new WeakMap<object, NativeModel>();
+const handles = new WeakMap<Model, NativeModel>();
+
+/** What a Model is to be made of, by a key that only this package has. */
+const unclaimed = new WeakMap<object, NativeModel>();
 
 /**
  * The weights of a model, of which nothing is read before it is asked for. `openModel()` gives one.
@@ -76,8 +79,9 @@ export class Model implements Iterable<string>, Disposable {
 
   /** @internal */
   constructor(handle: object) {
-    const found = typeof handle === 'object' && handle !== null ? handles.get(handle) : undefined;
+    const found = typeof handle === 'object' && handle !== null ? unclaimed.get(handle) : undefined;
     if (found === undefined) throw new TypeError('a Model is made by openModel()');
+    unclaimed.delete(handle);
     handles.set(this, found);
     markAsUncloneable?.(this);
     this.#native = found;
@@ -173,12 +177,11 @@ export class Model implements Iterable<string>, Disposable {
    * others see. It stays valid when the model is closed or gone.
    */
   tensor(name: string): TensorArray {
-    const opened = this.#open();
     const [dtype, , begin, end] = this.#find(name);
     checkLength(name, end - begin);
     let buffer = this.#buffers.get(name)?.deref();
     if (buffer === undefined || buffer.byteLength !== end - begin) { // which ArrayBuffer.transfer() makes 0
-      buffer = opened.view(name);
+      buffer = this.#native.view(name);
       this.#buffers.set(name, new WeakRef(buffer));
     }
     return arrayOver(dtype as DType, buffer);
@@ -188,16 +191,14 @@ export class Model implements Iterable<string>, Disposable {
   read<D extends DType | Lowercase<DType>>(name: string, options: ReadOptions & { dtype: D }): Promise<Arrays[Uppercase<D>]>;
   read(name: string, options?: ReadOptions): Promise<TensorArray>;
   async read(name: string, options?: ReadOptions): Promise<TensorArray> {
-    const opened = this.#open();
-    const [stored, shape, begin, end] = this.#find(name);
     const { dtype, allowLoss = false, signal } = check.optionsOf(options, READ_CHECKS);
+    const [stored, shape, begin, end] = this.#find(name);
     const to = dtype === stored ? undefined : dtype;
     const nbytes = to === undefined ? end - begin : bytesOf(shape.reduce((count, dim) => count * dim, 1), to);
     throwIfAborted(signal);
-    checkLength(name, nbytes);
-    const out = allocate(nbytes);
-    await read(signal, () => opened.read(name, out, to, allowLoss));
-    return arrayOver(to ?? (stored as DType), out);
+    const out = allocate(name, to ?? (stored as DType), nbytes);
+    await read(signal, () => this.#native.read(name, out.buffer, to, allowLoss));
+    return out;
   }
 
   /**
@@ -205,18 +206,15 @@ export class Model implements Iterable<string>, Disposable {
    * negative numbers, bounds past the end and steps. Options may come last.
    */
   async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorArray> {
-    const opened = this.#open();
-    const [dtype, shape] = this.#find(name);
     const last: unknown = given.at(-1);
     const hasOptions = typeof last === 'object' && last !== null && !Array.isArray(last);
     const { signal } = check.optionsOf(hasOptions ? last : undefined, SLICE_CHECKS);
+    const [dtype, shape] = this.#find(name);
     const { bounds, count } = boundsOf(name, shape, hasOptions ? given.slice(0, -1) : given);
-    const nbytes = bytesOf(count, dtype as DType);
     throwIfAborted(signal);
-    checkLength(name, nbytes);
-    const out = allocate(nbytes);
-    await read(signal, () => opened.slice(name, bounds, out));
-    return arrayOver(dtype as DType, out);
+    const out = allocate(name, dtype as DType, bytesOf(count, dtype as DType));
+    await read(signal, () => this.#native.slice(name, bounds, out.buffer));
+    return out;
   }
 
   /** Lets go of the files. Arrays that look at them stay valid. */
@@ -257,8 +255,8 @@ export class Model implements Iterable<string>, Disposable {
 
   #find(name: unknown): NonNullable<ReturnType<NativeModel['info']>> {
     if (typeof name !== 'string') throw new TypeError(`the name of a tensor is a text, not ${check.kindOf(name)}`);
-    const found = check.isUtf8(name) ? this.#native.info(name) : null;
-    if (found === null) throw new TensorNotFoundError(`${this.path}: no tensor ${check.quote(name)} among ${this.size}`);
+    const found = check.isUtf8(name) ? this.#open().info(name) : null;
+    if (found === null) throw new TensorNotFoundError(`${this.#summary.shownPath}: no tensor ${check.quote(name)} among ${this.size}`);
     return found;
   }
 
@@ -276,18 +274,19 @@ function bytesOf(count: number, dtype: DType): number {
   return Math.ceil((count * bitsOf(dtype)) / 8); // where that is not whole, the core says so
 }
 
-/** Engines end the process over a buffer that is longer than they can have. */
+/** Engines end the process over a buffer over a file that is longer than their own Buffers can be. */
 function checkLength(name: string, nbytes: number): void {
   if (nbytes <= constants.MAX_LENGTH) return;
   const most = `arrays of this Node have at most ${constants.MAX_LENGTH}`;
   throw new UnsupportedError(`tensor ${check.quote(name)}: takes ${nbytes} bytes, ${most}: slice() gives parts of it`);
 }
 
-function allocate(nbytes: number): ArrayBuffer {
+function allocate(name: string, dtype: DType, nbytes: number): TensorArray {
   try {
-    return new ArrayBuffer(nbytes);
+    return arrayOver(dtype, new ArrayBuffer(nbytes));
   } catch {
-    throw new UnsupportedError(`there is not enough memory for ${nbytes} bytes`);
+    const why = 'more than there is memory for, or than arrays of this Node can have';
+    throw new UnsupportedError(`tensor ${check.quote(name)}: takes ${nbytes} bytes, ${why}: slice() gives parts of it`);
   }
 }
 
@@ -310,7 +309,7 @@ export async function openAs<M extends Model>(
   try {
     const opened = await read(signal, () => (job = native.open(path, { pretrained, mmap, reference, maxHeaderBytes })));
     const handle = {};
-    handles.set(handle, opened);
+    unclaimed.set(handle, opened);
     return new modelClass(handle);
   } catch (error) {
     if (signal?.aborted) job?.promise.then((opened) => opened.close(), () => undefined); // nobody wants it any more

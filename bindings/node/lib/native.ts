@@ -17,6 +17,8 @@ export type Bounds = [start: number | null, stop: number | null, step: number];
 
 export interface NativeSummary {
   path: string;
+  /** For messages. */
+  shownPath: string;
   format: 'safetensors' | 'mlx-json';
   fileSize: number;
   parameters: number;

@@ -55,7 +55,7 @@ export abstract class PretrainedModel extends Model {
 
   /** Opens a model directory, checks its tensors against its config, and tells `console.log` what it found. */
   static async loadPretrained<M extends PretrainedModel>(this: Loaded<M>, directory: ModelPath, options?: LoadOptions): Promise<M> {
-    if (typeof this !== 'function') throw new TypeError('loadPretrained() is called on a class, such as Qwen3Model');
+    if (!(this?.prototype instanceof PretrainedModel)) throw new TypeError('loadPretrained() is called on a class, such as Qwen3Model');
     return await load(this, directory, options, true);
   }
 
@@ -67,17 +67,17 @@ export abstract class PretrainedModel extends Model {
   /** @internal */
   async check(signal: AbortSignal | undefined): Promise<void> {
     const native = handleOf(this);
-    const { modelType } = native.summary();
+    const { modelType, shownPath } = native.summary();
     const expected = (this.constructor as typeof PretrainedModel).modelType;
     if (modelType !== expected) {
       const found = modelType ? check.quote(modelType) : 'nothing';
-      throw new ArchitectureError(`${this.path}: the model_type in its config.json is ${found}, ${this.constructor.name} needs '${expected}'`);
+      throw new ArchitectureError(`${shownPath}: the model_type in its config.json is ${found}, ${this.constructor.name} needs '${expected}'`);
     }
     let report: NativeArchitecture | null;
     try {
       report = await read(signal, () => native.checkArchitecture());
     } catch (error) {
-      if (error instanceof BallastError) throw new ArchitectureError(`${this.path}: ${error.message}`);
+      if (error instanceof BallastError) throw new ArchitectureError(`${shownPath}: ${error.message}`);
       throw error;
     }
     if (report === null) return; // it is quantized
@@ -87,7 +87,7 @@ export abstract class PretrainedModel extends Model {
       list('unexpected', unexpected.map(check.quote)),
       list('of another shape', misshaped.map((each) => `${check.quote(each.name)} [${each.found.join(', ')}] for [${each.expected.join(', ')}]`)),
     ].filter((each) => each !== '');
-    if (wrong.length > 0) throw new ArchitectureError(`${this.path}: ${wrong.join('; ')}`, report);
+    if (wrong.length > 0) throw new ArchitectureError(`${shownPath}: ${wrong.join('; ')}`, report);
   }
 }
 

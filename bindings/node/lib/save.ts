@@ -131,7 +131,7 @@ const BATCH = 4 << 20;
 
 /** Pieces of tensors that are written together: tensors may be tiny, and every job takes its time. */
 class Batch {
-  readonly #pieces: number[] = [];
+  #pieces: number[] = [];
   readonly #bytes: Uint8Array<ArrayBuffer>;
   #used = 0;
 
@@ -152,8 +152,12 @@ class Batch {
     return piece.length;
   }
 
+  /** Writes what there is. To be filled again when that is done. */
   write(sink: NativeSink): Promise<void> {
-    return sink.write(Float64Array.from(this.#pieces), this.#bytes.buffer).promise;
+    const pieces = Float64Array.from(this.#pieces);
+    this.#pieces = [];
+    this.#used = 0;
+    return settled(sink.write(pieces, this.#bytes.buffer));
   }
 }
 
@@ -166,13 +170,14 @@ async function fill(sink: NativeSink, items: Item[], progress: Progress | undefi
   const total = items.reduce((sum, item) => sum + item.nbytes, 0);
   let done = 0;
   let writing: Promise<void> = Promise.resolve();
-  let batch = new Batch(Math.min(BATCH, total));
+  const room = Math.min(BATCH, total);
+  let [batch, other] = [new Batch(room), new Batch(room)];
   for (const [i, item] of items.entries()) {
     for (let offset = 0; offset < item.nbytes; ) {
       const added = batch.add(i, item.bytes(), offset);
       offset += added;
       done += added;
-      if (!batch.isFull) continue;
+      if (!batch.isFull && done < total) continue;
       await writing;
       throwIfAborted(signal);
       writing = batch.write(sink);
@@ -182,7 +187,7 @@ async function fill(sink: NativeSink, items: Item[], progress: Progress | undefi
         watcher.rethrow();
         throw new CancelledError('cancelled');
       }
-      batch = new Batch(Math.min(BATCH, total - done));
+      [batch, other] = [other, batch];
     }
   }
   await writing;

@@ -1,6 +1,6 @@
 // Parts of tensors, by Python's rules.
 
-import { integer, kindOf } from './arguments';
+import { integer, kindOf, quote } from './arguments';
 import type { Bounds } from './native';
 
 /** What to take of one dimension: one place, which drops the dimension; from start to stop by step; or all of it. */
@@ -11,7 +11,7 @@ const FAR = 2 ** 53; // further than any tensor is long
 /** What to read of each dimension, and how many values that is. */
 export function boundsOf(name: string, shape: number[], slices: readonly unknown[]): { bounds: Bounds[]; count: number } {
   if (slices.length > shape.length) {
-    throw new RangeError(`tensor '${name}' has ${shape.length} dimensions, ${slices.length} slices were given`);
+    throw new RangeError(`tensor ${quote(name)} has ${shape.length} dimensions, ${slices.length} slices were given`);
   }
   let count = 1;
   const bounds = shape.map((size, dimension) => {
@@ -33,7 +33,7 @@ function boundOf(name: string, dimension: number, size: number, slice: unknown):
   if (typeof slice !== 'number') throw new TypeError(`a slice is a number, [start, stop, step] or null, not ${kindOf(slice)}`);
   const place = integer('an index', slice);
   if (place < -size || place >= size) {
-    throw new RangeError(`index ${place} is out of bounds for dimension ${dimension} with size ${size} of tensor '${name}'`);
+    throw new RangeError(`index ${place} is out of bounds for dimension ${dimension} with size ${size} of tensor ${quote(name)}`);
   }
   const from = place < 0 ? place + size : place;
   return [from, from + 1, 1];

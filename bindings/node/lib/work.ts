@@ -153,6 +153,7 @@ const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
 const THREADS = check.whole(1024);
 const WORK_CHECKS = { progress, signal: check.signal };
 
+/** To be called last: to read options may close the model. */
 function sourceOf(name: string, source: unknown): NativePath | NativeModel {
   if (source instanceof Model) return handleOf(source);
   if (typeof source === 'object' && !(source instanceof URL) && !(source instanceof Uint8Array)) {
@@ -180,9 +181,9 @@ const CONVERT_CHECKS = {
 
 /** Writes a model with other dtypes, names, shards or in another format, in bounded memory. */
 export async function convertModel(source: ModelPath | Model, path: ModelPath, options?: ConvertOptions): Promise<ConvertReport> {
-  const from = sourceOf('source', source);
   const to = check.path('path', path);
   const { progress, signal, ...given } = check.optionsOf(options, CONVERT_CHECKS);
+  const from = sourceOf('source', source);
   const all = {
     __proto__: null,
     dtypeRules: [],
@@ -197,7 +198,7 @@ export async function convertModel(source: ModelPath | Model, path: ModelPath, o
     memoryLimit: 384 * 2 ** 20,
     ...given,
   };
-  return await run(watch(progress, signal), (report) => native.convert(from, to, all, report));
+  return await run(progress, signal, (report) => native.convert(from, to, all, report));
 }
 
 type Field = [kind: 'word', value: string] | [kind: 'list', value: string[]] | [kind: 'pairs', value: [string, string][]];
@@ -245,12 +246,12 @@ export async function quantizeModel(
   directory: ModelPath,
   options?: QuantizeOptions,
 ): Promise<QuantizeReport> {
-  const from = sourceOf('source', source);
   const to = check.path('directory', directory);
   const { progress, signal, calibration = '', sync = true, resume = false, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
+  const from = sourceOf('source', source);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
-    return await run(watch(progress, signal), (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
+    return await run(progress, signal, (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // the others name paths and tensors
     throw new ArgumentError(withCamelNames(error.message), error.errno);
@@ -263,11 +264,11 @@ export async function validateModel(
   quantized: ModelPath,
   options?: ValidateOptions,
 ): Promise<QuantizeReport> {
-  const from = sourceOf('original', original);
   const to = check.path('quantized', quantized);
   const checks = { ...WORK_CHECKS, minAccuracy: check.number, threads: THREADS };
   const { progress, signal, minAccuracy = 0, threads = 0 } = check.optionsOf(options, checks);
-  return await run(watch(progress, signal), (report) => native.validate(from, to, { minAccuracy, threads }, report));
+  const from = sourceOf('original', original);
+  return await run(progress, signal, (report) => native.validate(from, to, { minAccuracy, threads }, report));
 }
 
 /**
@@ -279,9 +280,5 @@ export async function downloadModel(uri: string | URL, folder?: ModelPath | null
   const to = folder === undefined || folder === null ? '' : check.path('folder', folder);
   const checks = { ...WORK_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag };
   const { progress, signal, include = [], exclude = [], sync = true } = check.optionsOf(options, checks);
-  return await run(watch(progress, signal), (report) => native.download(from, to, { include, exclude, sync }, report));
-}
-
-function watch(progress: Progress | undefined, signal: AbortSignal | undefined): { progress?: Progress; signal?: AbortSignal } {
-  return { ...(progress && { progress }), ...(signal && { signal }) };
+  return await run(progress, signal, (report) => native.download(from, to, { include, exclude, sync }, report));
 }

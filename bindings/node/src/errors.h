@@ -13,5 +13,6 @@ Napi::Value error_value(Napi::Env env, const Error& error);
 
 // Throws it once the native function returns, which has to be at once.
 Napi::Value throw_error(Napi::Env env, const Error& error);
+Napi::Value throw_closed(Napi::Env env);
 
 }  // namespace ballast::node

@@ -10,8 +10,6 @@
 namespace ballast::node {
 namespace {
 
-constexpr std::size_t kMostShort = 64;  // threads for short work: some of it waits for servers, and others must not wait with it
-
 Error cancelled() { return {.code = Errc::kCancelled, .message = "cancelled"}; }
 
 }  // namespace
@@ -112,7 +110,7 @@ Napi::Value Jobs::start(Napi::Env env, Length length, Job::Work work, const Napi
   made.Set("promise", job->deferred_.Promise());
   made.Set("cancel", Napi::Function::New(env, [job](const Napi::CallbackInfo&) { job->stop(); }));
   if (running_.empty()) napi_ref_threadsafe_function(env, wake_javascript_);
-  running_.push_back(job);
+  running_.insert(job);
   begin(job, length);
   return made;
 }
@@ -121,18 +119,10 @@ void Jobs::begin(const std::shared_ptr<Job>& job, Length length) {
   try {
     if (length == Length::kLong) {
       job->thread_ = std::thread([this, job] { run(job); });
-      return;
-    }
-    const std::scoped_lock lock(mutex_);
-    queue_.push_back(job);
-    if (queue_.size() > idle_ && pool_.size() < kMostShort) {
-      pool_.emplace_back([this] { serve(); });
     } else {
-      wake_.notify_one();
+      begin(job, length == Length::kRemote ? remote_ : local_);
     }
   } catch (const std::system_error& error) {
-    if (length == Length::kShort && !pool_.empty()) return;  // those that there are will come to it
-    std::erase(queue_, job);
     job->work_ = [message = std::string(error.what())](Job&) -> Result<Finish> {
       return std::unexpected(Error{.code = Errc::kUnsupported, .message = "cannot start a thread: " + message});
     };
@@ -140,17 +130,30 @@ void Jobs::begin(const std::shared_ptr<Job>& job, Length length) {
   }
 }
 
-void Jobs::serve() {
+void Jobs::begin(const std::shared_ptr<Job>& job, Pool& pool) {
+  const std::scoped_lock lock(mutex_);
+  if (pool.queue.size() >= pool.idle && pool.threads.size() < pool.most) {
+    try {
+      pool.threads.emplace_back([this, &pool] { serve(pool); });
+    } catch (const std::system_error&) {
+      if (pool.threads.empty()) throw;  // else those that there are will come to it
+    }
+  }
+  pool.queue.push_back(job);
+  pool.wake.notify_one();
+}
+
+void Jobs::serve(Pool& pool) {
   std::unique_lock lock(mutex_);
   while (!is_closing_) {
-    if (queue_.empty()) {
-      ++idle_;
-      wake_.wait(lock, [&] { return is_closing_ || !queue_.empty(); });
-      --idle_;
+    if (pool.queue.empty()) {
+      ++pool.idle;
+      pool.wake.wait(lock, [&] { return is_closing_ || !pool.queue.empty(); });
+      --pool.idle;
       continue;
     }
-    auto job = std::move(queue_.front());
-    queue_.pop_front();
+    auto job = std::move(pool.queue.front());
+    pool.queue.pop_front();
     lock.unlock();
     run(job);
     job.reset();
@@ -162,7 +165,7 @@ void Jobs::run(const std::shared_ptr<Job>& job) {
   job->run();
   post([this, job](Napi::Env env) {
     job->settle(env);
-    std::erase(running_, job);
+    running_.erase(job);
     if (running_.empty()) napi_unref_threadsafe_function(env, wake_javascript_);
   });
 }
@@ -193,16 +196,18 @@ void Jobs::shut_down() {
     const std::scoped_lock lock(mutex_);
     is_closing_ = true;
   }
-  wake_.notify_all();
-  for (std::thread& thread : pool_) thread.join();
-  pool_.clear();
+  for (Pool* const pool : {&local_, &remote_}) {
+    pool->wake.notify_all();
+    for (std::thread& thread : pool->threads) thread.join();
+    pool->threads.clear();
+    pool->queue.clear();
+  }
   for (const auto& job : running_) {
     if (job->thread_.joinable()) job->thread_.join();
     job->on_progress_.Reset();
     job->held_.clear();
   }
   messages_.clear();
-  queue_.clear();
   running_.clear();
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -69,8 +70,9 @@ class Job {
 class Jobs {
  public:
   enum class Length {
-    kShort,  // shares a few threads
-    kLong,   // has its own
+    kShort,   // shares a few threads
+    kRemote,  // likewise, but waits for servers: others must not wait with it
+    kLong,    // has its own
   };
 
   explicit Jobs(Napi::Env env);
@@ -89,20 +91,28 @@ class Jobs {
  private:
   using Message = std::function<void(Napi::Env)>;
 
+  // Threads that come to be with the work for them.
+  struct Pool {
+    std::size_t most;
+    std::vector<std::thread> threads;
+    std::deque<std::shared_ptr<Job>> queue;
+    std::size_t idle = 0;
+    std::condition_variable wake;
+  };
+
   void begin(const std::shared_ptr<Job>& job, Length length);
-  void serve();
+  void begin(const std::shared_ptr<Job>& job, Pool& pool);
+  void serve(Pool& pool);
   void run(const std::shared_ptr<Job>& job);
   void post(Message message);
   void handle_one(Napi::Env env);
 
   napi_threadsafe_function wake_javascript_ = nullptr;
-  std::vector<std::shared_ptr<Job>> running_;  // JavaScript's thread only
+  std::unordered_set<std::shared_ptr<Job>> running_;  // JavaScript's thread only
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<std::thread> pool_;
-  std::deque<std::shared_ptr<Job>> queue_;
-  std::size_t idle_ = 0;
+  Pool local_{.most = 8};
+  Pool remote_{.most = 64};
   std::deque<Message> messages_;
   bool is_closing_ = false;
 };

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <ballast/architecture.h>
+#include <ballast/text.h>
 
 #include "addon.h"
 #include "errors.h"
@@ -105,6 +106,11 @@ Result<void> read_slice(Job& job, const Opened& opened, const std::string& name,
   return {};
 }
 
+// Local paths that look like URIs lose nothing by it.
+Jobs::Length length_of(const std::string& path) {
+  return path.find("://") == std::string::npos ? Jobs::Length::kShort : Jobs::Length::kRemote;
+}
+
 std::optional<std::int64_t> bound_of(const Napi::Value& value) {
   if (!value.IsNumber()) return std::nullopt;
   return value.As<Napi::Number>().Int64Value();
@@ -137,19 +143,33 @@ Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request) {
   return std::make_shared<const Opened>(Opened{.users = std::move(users), .model = *std::move(model)});
 }
 
+Jobs::Length Opened::read_length() const { return length_of(model.path()); }
+
+template <Napi::Value (NativeModel::*kMethod)(const Napi::CallbackInfo&)>
+Napi::Value NativeModel::when_open(const Napi::CallbackInfo& info) {
+  if (opened_ != nullptr) return (this->*kMethod)(info);
+  return throw_closed(info.Env());
+}
+
 NativeModel::NativeModel(const Napi::CallbackInfo& info)
     : Napi::ObjectWrap<NativeModel>(info), opened_(*info[0].As<Napi::External<std::shared_ptr<const Opened>>>().Data()) {}
 
 void NativeModel::define(Napi::Env env, Napi::Object& exports) {
-  const Napi::Function model = DefineClass(
-      env, "NativeModel",
-      {InstanceMethod("summary", &NativeModel::summary), InstanceMethod("names", &NativeModel::names),
-       InstanceMethod("files", &NativeModel::files), InstanceMethod("metadata", &NativeModel::metadata),
-       InstanceMethod("config", &NativeModel::config), InstanceMethod("warnings", &NativeModel::warnings),
-       InstanceMethod("modality", &NativeModel::modality), InstanceMethod("info", &NativeModel::info),
-       InstanceMethod("view", &NativeModel::view), InstanceMethod("read", &NativeModel::read),
-       InstanceMethod("slice", &NativeModel::slice), InstanceMethod("checkArchitecture", &NativeModel::check_architecture),
-       InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
+  const Napi::Function model =
+      DefineClass(env, "NativeModel",
+                  {InstanceMethod("summary", &NativeModel::when_open<&NativeModel::summary>),
+                   InstanceMethod("names", &NativeModel::when_open<&NativeModel::names>),
+                   InstanceMethod("files", &NativeModel::when_open<&NativeModel::files>),
+                   InstanceMethod("metadata", &NativeModel::when_open<&NativeModel::metadata>),
+                   InstanceMethod("config", &NativeModel::when_open<&NativeModel::config>),
+                   InstanceMethod("modality", &NativeModel::when_open<&NativeModel::modality>),
+                   InstanceMethod("warnings", &NativeModel::when_open<&NativeModel::warnings>),
+                   InstanceMethod("info", &NativeModel::when_open<&NativeModel::info>),
+                   InstanceMethod("view", &NativeModel::when_open<&NativeModel::view>),
+                   InstanceMethod("read", &NativeModel::when_open<&NativeModel::read>),
+                   InstanceMethod("slice", &NativeModel::when_open<&NativeModel::slice>),
+                   InstanceMethod("checkArchitecture", &NativeModel::when_open<&NativeModel::check_architecture>),
+                   InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
   Addon::of(env).model = Napi::Persistent(model);
   exports.Set("open", Napi::Function::New(env, &NativeModel::open));
 }
@@ -168,7 +188,7 @@ Napi::Value NativeModel::open(const Napi::CallbackInfo& info) {
     return Addon::of(env).model.New({Napi::External<std::shared_ptr<const Opened>>::New(env, &opened)});
   };
   const auto work = job_of([request](Job& job) { return open_as(job, request); }, describe);
-  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, work, info.Env().Undefined());
+  return Addon::of(info.Env()).jobs.start(info.Env(), length_of(request.path), work, info.Env().Undefined());
 }
 
 Source NativeModel::source_of(const Napi::Value& value) {
@@ -181,6 +201,7 @@ Napi::Value NativeModel::summary(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   auto made = Napi::Object::New(env);
   made.Set("path", text_value(env, model.path()));
+  made.Set("shownPath", text_value(env, escape(model.path())));
   made.Set("format", text_value(env, name(model.format())));
   made.Set("fileSize", count_value(env, model.file_size()));
   made.Set("parameters", count_value(env, model.parameter_count()));
@@ -280,7 +301,7 @@ Napi::Value NativeModel::read(const Napi::CallbackInfo& info) {
     const Visit visit(*opened->users, job);
     return opened->model.read_as_into(name, *dtype, out, on_loss);
   };
-  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work), info.Env().Undefined(), {info[1]});
+  return Addon::of(info.Env()).jobs.start(info.Env(), opened_->read_length(), job_of(work), info.Env().Undefined(), {info[1]});
 }
 
 // (name, [[start, stop, step], …], buffer)
@@ -295,7 +316,7 @@ Napi::Value NativeModel::slice(const Napi::CallbackInfo& info) {
   const auto work = [opened = opened_, name = text_of(info[0]), slices, out = bytes_of(info[2])](Job& job) {
     return read_slice(job, *opened, name, slices, out);
   };
-  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work), info.Env().Undefined(), {info[2]});
+  return Addon::of(info.Env()).jobs.start(info.Env(), opened_->read_length(), job_of(work), info.Env().Undefined(), {info[2]});
 }
 
 Napi::Value NativeModel::check_architecture(const Napi::CallbackInfo& info) {

@@ -30,6 +30,8 @@ class Users {
 struct Opened {
   std::shared_ptr<Users> users;
   Model model;
+
+  Jobs::Length read_length() const;  // of work that reads a little of it
 };
 
 // What a job reads from: a model that is open, or one that it opens itself.
@@ -60,7 +62,9 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
  private:
   static Napi::Value open(const Napi::CallbackInfo& info);
 
-  // All throw once it is closed.
+  // All of these throw once it is closed.
+  template <Napi::Value (NativeModel::*kMethod)(const Napi::CallbackInfo&)>
+  Napi::Value when_open(const Napi::CallbackInfo& info);
   Napi::Value summary(const Napi::CallbackInfo& info);
   Napi::Value names(const Napi::CallbackInfo& info);
   Napi::Value files(const Napi::CallbackInfo& info);
@@ -101,9 +105,10 @@ auto Source::with(Job& job, const Work& work) const -> std::invoke_result_t<Work
     const Visit visit(*(*opened)->users, job);
     return work((*opened)->model);
   }
-  const auto& opened = *std::get<std::shared_ptr<const Opened>>(place);
-  const Visit visit(*opened.users, job);
-  return work(opened.model);
+  const auto& opened = std::get<std::shared_ptr<const Opened>>(place);
+  if (!opened) return std::unexpected(Error{.code = Errc::kInvalidArgument, .message = "the model is closed"});
+  const Visit visit(*opened->users, job);
+  return work(opened->model);
 }
 
 }  // namespace ballast::node

@@ -1,14 +1,16 @@
 import { constants } from 'node:buffer';
-import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
+import * as vm from 'node:vm';
 import * as workers from 'node:worker_threads';
 
 import {
-  ArgumentError, BF16Array, ClosedError, convertModel, F8E4M3Array, loadPretrained, Model, openModel, saveFile, TensorNotFoundError, tensorOf, UnsupportedError,
+  ArgumentError, BF16Array, ClosedError, convertModel, F8Array, F8E4M3Array, loadPretrained, Model, openModel, quantizeModel, Qwen3Model, saveFile,
+  TensorNotFoundError, tensorOf, UnsupportedError, validateModel,
 } from 'ballast';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
 
 import { bf16, noise, tempFolder, writeQwen3, writeSample } from './support';
 
@@ -95,14 +97,14 @@ describe('a model', () => {
 
   test('has its defaults, whatever others do to Object.prototype', async () => {
     const qwen3 = await writeQwen3(join(folder, 'unpolluted'));
-    const polluted = Object.prototype as { mmap?: boolean; reference?: boolean; dtype?: string; include?: string[] };
-    Object.assign(polluted, { mmap: false, dtype: 'F64', include: ['nothing'] });
+    const polluted = Object.prototype as Partial<Record<'mmap' | 'dtype' | 'include' | 'signal' | 'progress', unknown>>;
+    Object.assign(polluted, { mmap: false, dtype: 'F64', include: ['nothing'], signal: AbortSignal.abort(), progress: 1 });
     try {
       expect((await openModel(sample)).tensor('bias')).toBeInstanceOf(Float32Array);
       expect((await loadPretrained(qwen3)).tensor('model.norm.weight')).toBeInstanceOf(BF16Array);
       expect((await convertModel(sample, join(folder, 'unpolluted.safetensors'), { sync: false })).converted).toBe(0);
     } finally {
-      for (const name of ['mmap', 'dtype', 'include'] as const) delete polluted[name];
+      for (const name of ['mmap', 'dtype', 'include', 'signal', 'progress'] as const) delete polluted[name];
     }
   });
 
@@ -112,8 +114,11 @@ describe('a model', () => {
     expect(() => structuredClone(model)).toThrow(expect.objectContaining({ name: 'DataCloneError' }));
   });
 
-  test('is not made by new', () => {
+  test('is not made by new', async () => {
     expect(() => new Model({})).toThrow(new TypeError('a Model is made by openModel()'));
+    const model = await openModel(sample);
+    expect(() => new Model(model)).toThrow(TypeError);
+    expect(() => new Qwen3Model(model)).toThrow(TypeError);
     expect(() => new Model(null as unknown as object)).toThrow(TypeError);
   });
 
@@ -132,6 +137,51 @@ describe('a model', () => {
       () => model.config, () => model.files, () => model.warnings]) expect(use).toThrow(closed);
     await expect(model.read('bias')).rejects.toThrow(closed);
     await expect(model.slice('bias')).rejects.toThrow(closed);
+  });
+
+  test('may be closed while arguments are looked at', async () => {
+    const closing = async (name: string, value: unknown, use: (model: Model, options: object) => Promise<unknown>) => {
+      const model = await openModel(sample);
+      const options = Object.defineProperty({}, name, { enumerable: true, get: () => { model.close(); return value; } });
+      await expect(use(model, options)).rejects.toBeInstanceOf(ClosedError);
+    };
+    await closing('dtype', 'F64', (model, options) => model.read('bias', options));
+    await closing('signal', undefined, (model, options) => model.slice('bias', options));
+    await closing('dtype', 'F64', (model, options) => convertModel(model, join(folder, 'never.safetensors'), options));
+    await closing('groupSize', 32, (model, options) => quantizeModel(model, join(folder, 'never'), options));
+    await closing('threads', 1, (model, options) => validateModel(model, join(folder, 'never'), options));
+    const model = await openModel(sample);
+    const bounds = Object.defineProperty([0, 1], 0, { get: () => { model.close(); return 0; } }) as [number, number];
+    await expect(model.slice('bias', bounds)).rejects.toBeInstanceOf(ClosedError);
+    expect(existsSync(join(folder, 'never'))).toBe(false);
+  });
+
+  test('takes options as plain objects only', async () => {
+    const model = await openModel(sample);
+    const signal = AbortSignal.abort() as object;
+    const wrong = new TypeError('options are a plain object, not an AbortSignal');
+    await expect(openModel(sample, signal)).rejects.toThrow(wrong);
+    await expect(model.read('bias', signal)).rejects.toThrow(wrong);
+    await expect(model.slice('bias', signal)).rejects.toThrow(wrong);
+    await expect(model.read('bias', new Map([['dtype', 'F64']]) as object)).rejects.toThrow(TypeError);
+    expect(await model.read('bias', vm.runInNewContext("({ dtype: 'F64' })") as object)).toBeInstanceOf(Float64Array); // of another realm
+  });
+
+  test('has messages of one line, whatever its path and its names', async () => {
+    const path = join(folder, 'a\nb.safetensors');
+    await saveFile(path, { 'c\nd': new Uint8Array(2) }, { sync: false });
+    const model = await openModel(path);
+    expect(() => model.tensor('x')).toThrow(/^.*a\\nb\.safetensors: no tensor 'x' among 1$/);
+    await expect(model.slice('c\nd', 99)).rejects.toThrow(/^index 99 .* of tensor 'c\\u\{a\}d'$/);
+  });
+
+  test('gives many readers of one signal no warning', async () => {
+    const warned = vi.spyOn(process, 'emitWarning');
+    const model = await openModel(sample);
+    const { signal } = new AbortController();
+    await Promise.all(Array.from({ length: 30 }, () => model.read('bias', { signal })));
+    expect(warned).not.toHaveBeenCalled();
+    warned.mockRestore();
   });
 
   test('may be closed while it is read', async () => {
@@ -154,6 +204,12 @@ describe('a model', () => {
     expect(model.tensor('t99999')).toEqual(Uint8Array.of(7));
     expect(model.names).toHaveLength(100_000);
   });
+});
+
+test('the numbers of an F8Array are those of its kind', () => {
+  expect(F8E4M3Array.of(0x38).length).toBe(1);
+  const some = new (F8Array as unknown as new (values: number[]) => F8E4M3Array)([1, 2]);
+  expect(() => some.toFloat32()).toThrow(TypeError);
 });
 
 describe('tensor()', () => {

@@ -50,6 +50,13 @@ describe('Qwen3Model', () => {
     expect((await loadPretrained(directory)).size).toBe(24);
   });
 
+  test('is loaded by its class', async () => {
+    const { loadPretrained: unbound } = Qwen3Model;
+    for (const [it, value] of Object.entries({ undefined, Date, Model })) {
+      await expect(unbound.call(value as never, folder), it).rejects.toThrow('loadPretrained() is called on a class, such as Qwen3Model');
+    }
+  });
+
   test('is refused when the config is of another model, or lacks a size', async () => {
     const directory = await writeQwen3(join(folder, 'other'));
     for (const other of [LlamaModel, Qwen2Model, MistralModel]) {

@@ -54,6 +54,20 @@ describe('a model on a server', () => {
     await expect(openModel(`${url}/no.safetensors`)).rejects.toMatchObject({ code: 'ERR_BALLAST_NOT_FOUND' });
   });
 
+  test('that does not answer holds no local work up', async () => {
+    stall();
+    const controller = new AbortController();
+    const hung = Array.from({ length: 80 }, () => openModel(`${url}/model.safetensors`, { signal: controller.signal }).catch(() => undefined));
+    try {
+      const model = await openModel(sample);
+      expect(await model.read('bias')).toHaveLength(64);
+    } finally {
+      controller.abort();
+      await Promise.all(hung);
+      server.before = () => false;
+    }
+  });
+
   test('that does not answer is waited for until the signal', async () => {
     const model = await openModel(`${url}/large.safetensors`);
     stall();

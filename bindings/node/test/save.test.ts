@@ -81,6 +81,9 @@ describe('saveFile()', () => {
   test.each<[string, () => Tensors]>([
     ['an array', () => [1] as unknown as Tensors],
     ['null', () => null as unknown as Tensors],
+    ['a promise of them', () => Promise.resolve({}) as unknown as Tensors],
+    ['a set', () => new Set() as unknown as Tensors],
+    ['an object of a class', () => new (class { a = new Uint8Array(1); })() as unknown as Tensors],
     ['numbers', () => ({ a: [1, 2] }) as unknown as Tensors],
     ['a text', () => ({ a: 'x' }) as unknown as Tensors],
     ['a buffer without a dtype', () => ({ a: new ArrayBuffer(4) }) as unknown as Tensors],

@@ -178,7 +178,7 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
 
   test('wants an answer at once', async () => {
     const gone = join(folder, `${name}-promised`);
-    await expect(work(gone, { progress: () => Promise.resolve() })).rejects.toThrow(
+    await expect(work(gone, { progress: () => Promise.reject(new Error('of nobody')) })).rejects.toThrow(
       new TypeError('progress gave a promise, which nobody would await: it answers at once'));
     expect(existsSync(gone)).toBe(false);
   });
