@@ -193,7 +193,8 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
   for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors", "weights.mlx"}) {
     if (!names->contains(name)) continue;
     if (!winner.empty()) {
-      location.warnings.push_back(ignored(name, winner));
+      const bool is_of_index = std::ranges::find(location.files, join_path(*directory, name)) != location.files.end();
+      if (!is_of_index) location.warnings.push_back(ignored(name, winner));
       continue;
     }
     winner = name;

@@ -83,9 +83,12 @@ TEST(Locate, FileThatTheIndexNamesIsNotStray) {
   const TempDir dir;
   dir.write(kIndex, index_of("model.safetensors"));
   dir.write("model.safetensors", "");
-  const auto location = locate(dir.path());
-  ASSERT_TRUE(location) << location.error().message;
-  EXPECT_THAT(location->warnings, IsEmpty());
+  dir.write("config.json", "{}");
+  for (const auto& find : {locate, locate_pretrained}) {
+    const auto location = find(dir.path(), {});
+    ASSERT_TRUE(location) << location.error().message;
+    EXPECT_THAT(location->warnings, IsEmpty());
+  }
 }
 
 TEST(Locate, IndexOfAnotherNameIsFoundWhenItIsTheOnlyOne) {

@@ -251,6 +251,7 @@ class Downloads {
       return copied ? note(item, part.begin, part.end) : item.error_here(copied.error());
     }
     if (const auto front = item.remote->front(); part.end <= front.size()) {
+      fetched_ += part.end - part.begin;
       auto written = item.file->write_at(part.begin, front.subspan(part.begin, part.end - part.begin));
       return written ? note(item, part.begin, part.end) : written;
     }

@@ -33,6 +33,11 @@ std::unexpected<Error> fail_scheme(const std::string& path) {
               escape(uri_scheme(path)));
 }
 
+Result<void> check_host(const std::string& path) {
+  if (is_http(path) && !has_host(path)) return fail(Errc::kInvalidArgument, "the address names no server");
+  return {};
+}
+
 std::string base64(std::string_view text) {
   std::string made((text.size() + 2) / 3 * 4 + 1, '\0');
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(made.data()), reinterpret_cast<const unsigned char*>(text.data()),
@@ -117,6 +122,7 @@ Result<std::optional<ListedFile>> probe(const std::string& folder, const char* n
 bool is_refusal(const Error& error) { return error.system_error == EACCES; }
 
 Result<std::vector<ListedFile>> probe_folder(const std::string& folder, const ReadOptions& options) {
+  if (auto checked = check_host(folder); !checked) return std::unexpected(checked.error());
   std::mutex mutex;
   std::vector<ListedFile> files;
   std::optional<Error> refusal;
@@ -150,6 +156,7 @@ Result<std::vector<ListedFile>> list_local(const std::string& folder) {
 }  // namespace
 
 Result<Address> address_of(const std::string& uri) {
+  if (auto checked = check_host(uri); !checked) return std::unexpected(checked.error());
   if (is_http(uri)) return http_address(uri);
   if (is_s3(uri)) return remote::s3_address(uri);
   if (!is_hub(uri)) return fail_scheme(uri);
@@ -239,6 +246,7 @@ Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadO
 }
 
 Result<std::string> pin_path(const std::string& path, const ReadOptions& options) {
+  if (auto checked = check_host(path); !checked) return std::unexpected(checked.error());
   if (!is_hub(path)) return path;
   auto place = remote::parse_hub_place(path);
   if (place) place = remote::pin(std::move(*place), options.interrupted);

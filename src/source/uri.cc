@@ -27,6 +27,12 @@ std::size_t path_start(std::string_view uri) {
   return std::min(uri.find_first_of("/?#", host), uri.size());
 }
 
+std::string_view host_of(std::string_view uri) {  // with its port
+  std::string_view host = uri.substr(0, path_start(uri)).substr(uri.find(kMark) + kMark.size());
+  host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0
+  return host;
+}
+
 int hex_value(char c) {
   if (is_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -65,6 +71,8 @@ std::string uri_scheme(std::string_view uri) {
 }
 
 bool is_http(std::string_view uri) { return uri_scheme(uri) == "http" || uri_scheme(uri) == "https"; }
+
+bool has_host(std::string_view uri) { return !host_of(uri).empty() && host_of(uri).front() != ':'; }
 
 std::string file_name(const std::string& path) {
   if (!is_uri(path)) return std::filesystem::path(path).filename().string();
@@ -148,8 +156,7 @@ std::string resolve_reference(const std::string& base, const std::string& refere
 }
 
 std::string uri_origin(std::string_view uri) {
-  std::string_view host = uri.substr(0, path_start(uri)).substr(uri.find(kMark) + kMark.size());
-  host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0
+  const std::string_view host = host_of(uri);
   const std::string scheme = uri_scheme(uri);
   std::string origin = lowercase(fmt::format("{}://{}", scheme, host));
   const bool has_port = host.find_last_of(":]") != std::string_view::npos && host[host.find_last_of(":]")] == ':';

@@ -13,6 +13,8 @@ bool is_uri(std::string_view path);
 std::string uri_scheme(std::string_view uri);  // https, in small letters; empty for paths
 bool is_http(std::string_view uri);            // or https
 
+bool has_host(std::string_view uri);
+
 // These take paths and URIs alike. The query of a URI goes along to the files below it and is no part of a name.
 std::string file_name(const std::string& path);
 std::string parent_path(const std::string& path);

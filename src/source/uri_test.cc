@@ -28,6 +28,12 @@ TEST(Uri, NamesAndParentsLeaveTheQueryAlone) {
   EXPECT_EQ(join_path("dir", "a.json"), "dir/a.json");
 }
 
+TEST(Uri, HostsMayBeLacking) {
+  for (const char* const uri : {"http://host", "http://host:80/x", "http://me@host?x", "https://[::1]/"})
+    EXPECT_TRUE(has_host(uri));
+  for (const char* const uri : {"http://", "http:///x", "http://?x", "http://me@/x", "http://:80/x"}) EXPECT_FALSE(has_host(uri));
+}
+
 TEST(Uri, SecretsAreNotShown) {
   EXPECT_EQ(without_secrets("https://user:pass@host/a?X-Amz-Signature=1#x"), "https://host/a");
   EXPECT_EQ(without_secrets("hf://org/repo@main/a"), "hf://org/repo@main/a");
