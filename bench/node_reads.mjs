@@ -7,8 +7,10 @@
 import { execFileSync } from 'node:child_process';
 import { closeSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 
 const SIZE = 2 ** 31;
@@ -53,6 +55,18 @@ async function longestTurn(work) {
   return longest;
 }
 
+/** How long timers had to wait at most while `work` went on, in ms, without what the turns themselves leave to be collected. */
+async function longestDelay(work) {
+  const delays = monitorEventLoopDelay({ resolution: 1 });
+  delays.enable();
+  await sleep(20);
+  delays.reset();
+  await work();
+  await sleep(5);
+  delays.disable();
+  return delays.max / 1e6;
+}
+
 const rss = () => process.memoryUsage.rss() / 1e6;
 const peak = () => Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))[1]) * 1.024e-3;
 
@@ -67,7 +81,7 @@ const TASKS = {
     await (await openModel(small)).read('model.norm.weight'); // the code is warm
     (await openModel(small)).tensor('model.norm.weight');
     gc();
-    await new Promise((done) => setTimeout(done, 50));
+    await sleep(50);
     const before = rss();
     let sum = 0;
     let openMs = 0;
@@ -93,6 +107,24 @@ const TASKS = {
     return { load, grown: rss() - before, peak: peak() };
   },
 
+  async single({ openModel, saveFile }, directory) {
+    const model = await openModel(directory);
+    await model.read('model.norm.weight'); // the code is warm
+    await saveFile('warm.safetensors', { a: new Uint8Array(4) }, { sync: false });
+    const idle = await longestDelay(() => sleep(200));
+    let array;
+    let [read, save] = [0, 0];
+    const readDelay = await longestDelay(async () => {
+      read = await timed(async () => (array = await model.read('model.embed_tokens.weight')));
+    });
+    const saveDelay = await longestDelay(async () => {
+      save = await timed(() => saveFile('saved.safetensors', { array }, { sync: false }));
+    });
+    const saved = (await openModel('saved.safetensors')).tensor('array');
+    if (Buffer.compare(new Uint8Array(saved.buffer), new Uint8Array(array.buffer)) !== 0) throw new Error('other values');
+    return { idle, read, readDelay, save, saveDelay };
+  },
+
   async converted({ Qwen3Model }, directory) {
     let model;
     const arrays = [];
@@ -111,10 +143,10 @@ const TASKS = {
   },
 };
 
-function measure(repetitions, task, ...given) {
+function measure(folder, repetitions, task, ...given) {
   const program = fileURLToPath(import.meta.url);
   const runs = Array.from({ length: repetitions }, () =>
-    JSON.parse(execFileSync(process.execPath, ['--expose-gc', program, '--task', task, ...given], { encoding: 'utf8' })));
+    JSON.parse(execFileSync(process.execPath, ['--expose-gc', program, '--task', task, ...given], { cwd: folder, encoding: 'utf8' })));
   const of = (name) => runs.map((each) => each[name]).sort((a, b) => a - b);
   return (name) => ({ median: of(name)[Math.floor(runs.length / 2)], most: of(name).at(-1) });
 }
@@ -129,15 +161,16 @@ if (values.task !== undefined) {
 } else {
   const folder = mkdtempSync(join(tmpdir(), 'ballast-'));
   try {
-    const model = values.model ?? join(folder, 'qwen3-0.6b');
+    const model = values.model === undefined ? join(folder, 'qwen3-0.6b') : resolve(values.model);
     const makeModel = (...given) => execFileSync(join(root, 'tools/make_model'), given, { stdio: ['ignore', 'ignore', 'inherit'] });
     if (values.model === undefined) makeModel(model, '--preset', 'qwen3-0.6b');
     makeModel(join(folder, 'tiny'));
     writeLarge(join(folder, 'large.safetensors'));
     const repetitions = Number(values.repetitions);
-    const large = measure(repetitions, 'large', join(folder, 'large.safetensors'), join(folder, 'tiny'));
-    const mapped = measure(repetitions, 'mapped', model);
-    const converted = measure(repetitions, 'converted', model);
+    const large = measure(folder, repetitions, 'large', join(folder, 'large.safetensors'), join(folder, 'tiny'));
+    const mapped = measure(folder, repetitions, 'mapped', model);
+    const single = measure(folder, repetitions, 'single', model);
+    const converted = measure(folder, repetitions, 'converted', model);
     const ms = ({ median, most }) => `${median.toFixed(1)} ms (${most.toFixed(1)})`.padStart(20);
     const mb = ({ median, most }) => `${median.toFixed(0)} MB (${most.toFixed(0)})`.padStart(20);
     console.log(`bench/node_reads.mjs --repetitions ${repetitions}
@@ -151,6 +184,11 @@ Qwen3-0.6B, 596,049,920 parameters of BF16
   mapped, an array of each     ${ms(mapped('load'))}
     memory grows by            ${mb(mapped('grown'))}
     peak memory                ${mb(mapped('peak'))}
+  one tensor of 311 MB, read   ${ms(single('read'))}
+    longest delay of the loop  ${ms(single('readDelay'))}
+  the same, saved              ${ms(single('save'))}
+    longest delay of the loop  ${ms(single('saveDelay'))}
+    when it is idle            ${ms(single('idle'))}
   converted to F32             ${ms(converted('load'))}
     longest turn of the loop   ${ms(converted('turn'))}
     peak memory                ${mb(converted('peak'))}`);
