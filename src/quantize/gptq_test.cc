@@ -407,7 +407,7 @@ TEST(Gptq, OutputsAreNearerThanBySearch) {
   const Feedback feedback = feedback_of(hessian);
   std::vector<float> importance;
   for (std::size_t i = 0; i < kColumns; ++i) importance.push_back(hessian[i * kColumns + i]);
-  const std::vector<float> weights = normal_weights(kColumns * 128);
+  const std::vector<float> weights = normal_weights(kColumns * 32);
   for (const Affine affine : {Affine::kScaleBias, Affine::kScaleZero}) {
     for (const unsigned bits : {2U, 3U, 4U}) {
       const RowFormat format{.columns = kColumns, .bits = bits, .group_size = 64, .affine = affine};

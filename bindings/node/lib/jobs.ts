@@ -33,7 +33,7 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
 /** What is to be called for a signal: it has one listener for all, as Node warns of more than ten. */
 const waiting = new WeakMap<AbortSignal, { calls: Set<() => void>; listener: () => void }>();
 
-/** Calls back when the signal is aborted, unless what this returns is called before. */
+/** Calls a function of its own back when the signal is aborted, unless what this returns is called before. */
 function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
   if (signal === undefined) return () => undefined;
   let all = waiting.get(signal);
@@ -44,10 +44,10 @@ function onAbort(signal: AbortSignal | undefined, call: () => void): () => void 
     signal.addEventListener('abort', all.listener, { once: true });
   }
   const { calls, listener } = all;
-  const own = () => call(); // the same function may wait twice
-  calls.add(own);
+  calls.add(call);
   return () => {
-    if (!calls.delete(own) || calls.size > 0) return;
+    calls.delete(call);
+    if (calls.size > 0) return;
     signal.removeEventListener('abort', listener);
     waiting.delete(signal);
   };

@@ -26,21 +26,11 @@ std::size_t element_bytes(DType dtype) {
 Napi::Value external_buffer(Napi::Env env, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   // The map is one of copy on write: JavaScript knows no arrays that cannot be written to.
   auto* const data = const_cast<std::byte*>(bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-  struct Held {
-    std::shared_ptr<const void> owner;
-    std::int64_t size;
-  };
-  auto held = std::make_unique<Held>(Held{.owner = std::move(owner), .size = static_cast<std::int64_t>(bytes.size())});
-  // The engine takes the buffer for memory, of which much is a reason to collect garbage again and again; a map is none.
-  std::int64_t total = 0;
-  const auto release = [](napi_env ended, void*, void* hint) {
-    const std::unique_ptr<Held> gone(static_cast<Held*>(hint));
-    std::int64_t now = 0;
-    napi_adjust_external_memory(ended, gone->size, &now);
-  };
+  using Owner = std::shared_ptr<const void>;
+  auto held = std::make_unique<Owner>(std::move(owner));
+  const auto release = [](napi_env, void*, void* hint) { const std::unique_ptr<Owner> gone(static_cast<Owner*>(hint)); };
   napi_value buffer = nullptr;
   if (napi_create_external_arraybuffer(env, data, bytes.size(), release, held.get(), &buffer) == napi_ok) {
-    napi_adjust_external_memory(env, -held->size, &total);
     held.release();  // NOLINT(bugprone-unused-return-value): `release` has it now
     return {env, buffer};
   }
