@@ -14,9 +14,9 @@ function run(program, ...given) {
 }
 
 try {
-  // What is configured already stays as it is, but for the addon.
+  // What is configured already stays as it is, but for the addon. The Python package, which needs more, waits for scripts/build.
   if (existsSync(`${build}/CMakeCache.txt`)) run('cmake', '-DBALLAST_NODE=ON', build);
-  else run('cmake', '--preset', 'release');
+  else run('cmake', '--preset', 'release', '-DBALLAST_PYTHON=OFF');
   run('cmake', '--build', build, '--target', 'ballast_node');
   const compiler = createRequire(import.meta.url).resolve('typescript/bin/tsc');
   run(process.execPath, compiler, '-p', fileURLToPath(new URL('..', import.meta.url)));
