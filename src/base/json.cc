@@ -77,7 +77,7 @@ std::string describe(simdjson::dom::element value) {
   std::string_view text;
   const bool is_string = value.get(text) == simdjson::SUCCESS;
   std::string shown = is_string ? std::string(text) : simdjson::to_string(value);
-  if (shown.size() > kLongest) shown.replace(kLongest, std::string::npos, "…");
+  if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "…";
   return is_string ? quote(shown) : escape(shown);
 }
 

@@ -152,11 +152,12 @@ def two_gibibytes(server, tmp_path):
         file.truncate(8 + len(header) + 4 * nbytes)
         file.seek(8 + len(header) + 2 * nbytes + 1000 * columns * 2)
         file.write(bytes(range(256)) * 32)
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        server.etags["/large.safetensors"] = '"2gib"'
-        server.files["/large.safetensors"] = content
-        yield f"{server.url}/large.safetensors"
-        server.files.clear()
+    with open(path, "rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # which is gone with the last thread that sends of it
+    server.etags["/large.safetensors"] = '"2gib"'
+    server.files["/large.safetensors"] = content
+    yield f"{server.url}/large.safetensors"
+    server.files.clear()
 
 
 def test_parts_of_a_large_file_cost_their_bytes(run, server, two_gibibytes, tmp_path):
