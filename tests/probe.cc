@@ -25,8 +25,8 @@
 #include <ballast/quantized_weights.h>
 
 #include "format/mlx_json/values.h"
-#include "quantize/statistics.h"
-#include "quantize/time_groups.h"
+#include "calibrate/statistics.h"
+#include "calibrate/time_groups.h"
 #include "source/remote/sigv4.h"
 #include "tests/support/probe.h"
 

@@ -8,7 +8,7 @@
 #include <ballast/error.h>
 
 #include "format/safetensors/index.h"
-#include "source/place.h"
+#include "source/path/path.h"
 
 namespace ballast {
 

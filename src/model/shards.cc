@@ -11,7 +11,7 @@
 #include "format/mlx_json/document.h"
 #include "format/mlx_json/values_source.h"
 #include "format/safetensors/header.h"
-#include "source/place.h"
+#include "source/path/path.h"
 #include "source/remote/remote_source.h"
 #include "source/uri.h"
 

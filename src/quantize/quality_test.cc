@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "quantize/report.h"
+#include "jobs/quantize/report.h"
 
 namespace ballast {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "check.h"
-#include "quantize/statistics.h"
-#include "quantize/time_groups.h"
+#include "calibrate/statistics.h"
+#include "calibrate/time_groups.h"
 #include "safetensors_mutator.h"
 
 namespace ballast {

@@ -9,7 +9,7 @@
 
 #include <ballast/model.h>
 
-#include "quantize/statistics.h"
+#include "calibrate/statistics.h"
 #include "tests/support/tensors.h"
 
 namespace ballast::test {

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "source/place.h"
+#include "source/path/path.h"
 #include "source/remote/environment.h"
 #include "source/remote/patience.h"
 #include "source/uri.h"

@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "source/place.h"
+#include "source/path/path.h"
 #include "source/remote/environment.h"
 #include "source/remote/patience.h"
 #include "source/remote/sigv4.h"

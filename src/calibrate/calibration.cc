@@ -1,0 +1,126 @@
+#include "calibrate/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace ballast {
+namespace {
+
+// The fewer inputs there were for each column, the less is to be made of which of them went together.
+double damping_of(const LayerStatistics& layer) {
+  if (layer.inputs == 0) return Feedback::kLeastDamping;
+  return std::max(Feedback::kLeastDamping, 0.5 * std::pow(static_cast<double>(layer.columns) / layer.inputs, 1.5));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model,
+                                                       std::span<const LayerPlan> plans, const QuantizeConfig& config,
+                                                       Modality modality) {
+  auto statistics = Statistics::open(path, config.calibration_samples);
+  if (!statistics) return std::unexpected(statistics.error());
+  if (auto fits = statistics->check_fits(model, plans); !fits) return std::unexpected(fits.error());
+  std::unique_ptr<Calibration> calibration(new Calibration(std::move(*statistics), model, plans, config));
+  if (auto prepared = calibration->prepare(modality); !prepared) return std::unexpected(prepared.error());
+  return calibration;
+}
+
+bool Calibration::covers(std::size_t tensor) const { return plans_[tensor].bits != 0 && statistics_.has(name_of(tensor)); }
+
+Result<void> Calibration::prepare(Modality modality) {
+  const bool has_times = !statistics_.timesteps().empty();
+  time_aware_ = config_.enable_time_aware.value_or(has_times && (modality == Modality::kText || modality == Modality::kCode));
+  spatial_ = config_.enable_spatial.value_or(modality == Modality::kImage || modality == Modality::kAudio);
+  has_feedback_.assign(plans_.size(), false);
+  has_ranges_.assign(plans_.size(), false);
+  TimeGroups groups;
+  std::size_t covered = 0;
+  bool has_hessian = false;
+  std::size_t too_large = 0;
+  std::uint64_t limit_for_all = 0;
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (!covers(i)) continue;
+    ++covered;
+    has_hessian |= statistics_.has_hessian(name_of(i));
+    const auto layer = statistics_.read(name_of(i));
+    if (!layer) return std::unexpected(layer.error());
+    if (time_aware_) groups.add(*layer);
+    has_ranges_[i] = !layer->lows.empty();
+
+    // Of inputs that were never there, such as those of experts that nothing was sent to, there is nothing to learn.
+    const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
+    if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
+    // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
+    const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
+    has_feedback_[i] = needed <= config_.max_memory_limit_mb;
+    if (has_feedback_[i]) continue;
+    ++too_large;
+    limit_for_all = std::max(limit_for_all, needed);
+  }
+  if (const auto& left_out = statistics_.left_out(); !left_out.empty()) {
+    warnings_.push_back(
+        fmt::format("{} of the weights, {} first, had no inputs at the {} timesteps that are used; raise calibration_samples",
+                    left_out.size(), quote(*left_out.begin()), statistics_.timesteps().size()));
+  }
+  if (covered == 0) warnings_.emplace_back("the statistics are about none of the layers that are quantized");
+  if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not look at statistics");
+  if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not look at Hessians");
+  if (config_.enable_time_aware.value_or(false) && !has_times) {
+    warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
+  }
+  if (too_large > 0) {
+    warnings_.push_back(fmt::format("{} of the Hessians {} not used: too large for the memory limit of {} MiB; {} would do",
+                                    too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit_mb, limit_for_all));
+  }
+  if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
+  return {};
+}
+
+std::vector<double> Calibration::boundaries() const {
+  std::vector<double> boundaries;
+  for (const std::size_t start : std::span(starts_).subspan(1)) boundaries.push_back(statistics_.timesteps()[start]);
+  return boundaries;
+}
+
+Result<LayerInputs> Calibration::read(std::size_t tensor) const {
+  LayerInputs inputs;
+  if (!covers(tensor)) return inputs;
+  auto layer = statistics_.read(name_of(tensor));
+  if (!layer) return std::unexpected(layer.error());
+  if (time_aware_) inputs.time_groups = group_means(*layer, starts_);
+  const double damping = damping_of(*layer);
+  inputs.importance = std::move(layer->importance);
+  if (!has_feedback(tensor)) return inputs;
+  bool was_read = true;
+  const auto read_rows = [&](std::uint64_t first, std::span<float> rows) {
+    auto done = statistics_.read_hessian(name_of(tensor), first, rows);
+    was_read &= done.has_value();
+    return done;
+  };
+  auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads, damping);
+  if (!feedback && !was_read) return std::unexpected(std::move(feedback.error()));  // which says where
+  if (!feedback) {
+    return fail_at(escape(statistics_.file().path()),
+                   std::move(feedback.error()).at(fmt::format("the Hessian of tensor {}", quote(name_of(tensor)))));
+  }
+  inputs.feedback = std::move(*feedback);
+  return inputs;
+}
+
+Result<std::shared_ptr<const LayerInputs>> Calibration::inputs(std::size_t tensor) {
+  const std::scoped_lock lock(mutex_);  // others wait for it, and lend their cores meanwhile
+  if (const auto found = inputs_.find(tensor); found != inputs_.end()) return found->second;
+  auto made = read(tensor);
+  if (!made) return std::unexpected(made.error());
+  return inputs_.emplace(tensor, std::make_shared<const LayerInputs>(std::move(*made))).first->second;
+}
+
+void Calibration::release(std::size_t tensor) {
+  const std::scoped_lock lock(mutex_);
+  inputs_.erase(tensor);
+}
+
+}  // namespace ballast

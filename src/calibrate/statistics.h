@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ballast/model.h>
+
+#include "plan/layer_plan.h"
+#include "calibrate/layer_statistics.h"
+#include "calibrate/statistics_table.h"
+
+namespace ballast {
+
+// How many of the layers that are quantized have statistics.
+struct Coverage {
+  std::size_t covered = 0;
+  std::size_t quantized = 0;
+  std::vector<std::string> uncovered;
+};
+
+// Statistics of what a model's layers are given, by timestep or not, from a SafeTensors file: see docs/formats/timecalib.md. All
+// const members may be called from many threads at once.
+class Statistics {
+ public:
+  // Looks at names, shapes and metadata; values are read later. Of more than `most_timesteps`, that many are used, evenly spread
+  // from the first to the last.
+  static Result<Statistics> open(const std::string& path, unsigned most_timesteps);
+  static Result<Statistics> from_file(Model file, unsigned most_timesteps);
+
+  const Model& file() const { return file_; }
+  std::span<const std::string> weights() const { return names_; }  // sorted
+  bool has(std::string_view weight) const { return find(weight) != nullptr && !left_out_.contains(weight); }
+  // Weights that had inputs, but at none of the timesteps that are used.
+  const std::set<std::string, std::less<>>& left_out() const { return left_out_; }
+  bool has_hessian(std::string_view weight) const;
+  std::uint64_t columns(std::string_view weight) const;  // 0 for a weight that is not there
+
+  const std::vector<double>& timesteps() const { return used_.times; }  // used, ascending; none if they are not told
+  std::size_t recorded_timesteps() const { return table_.timesteps.size(); }
+
+  // Takes 8 bytes for each column and used timestep.
+  Result<LayerStatistics> read(std::string_view weight) const;
+  // Copies whole rows from `first_row` on: as many as `rows` has room for.
+  Result<void> read_hessian(std::string_view weight, std::uint64_t first_row, std::span<float> rows) const;
+
+  // Whether every weight is one of the model's tensors and has as many columns. `plans` are the model's.
+  Result<void> check_fits(const Model& model, std::span<const LayerPlan> plans) const;
+  Coverage coverage(const Model& model, std::span<const LayerPlan> plans) const;
+
+ private:
+  Statistics(Model file, StatisticsTable table, unsigned most_timesteps);
+  Result<void> find_left_out();
+  const WeightStatistics* find(std::string_view weight) const;
+
+  Model file_;
+  StatisticsTable table_;
+  std::vector<std::string> names_;
+  UsedTimesteps used_;
+  std::set<std::string, std::less<>> left_out_;
+};
+
+}  // namespace ballast

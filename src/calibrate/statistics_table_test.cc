@@ -1,0 +1,134 @@
+#include "calibrate/statistics_table.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/statistics.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+using test::floats;
+using test::StatisticsFile;
+using test::TensorText;
+
+testing::AssertionResult refused(const std::vector<TensorText>& tensors, std::string_view timesteps, std::string_view message) {
+  return fails(StatisticsFile(tensors, timesteps).result(), Errc::kCorrupt, message);
+}
+
+testing::AssertionResult accepted(const std::vector<TensorText>& tensors, std::string_view timesteps = {}) {
+  const StatisticsFile file(tensors, timesteps);
+  if (file.result()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << file.result().error().message;
+}
+
+// What every weight must have, and then some.
+std::vector<TensorText> with(std::vector<TensorText> more, const std::vector<std::uint64_t>& shape = {2, 3}) {
+  std::vector<TensorText> tensors{floats("w.x_mean", shape), floats("w.x_sqmean", shape)};
+  tensors.insert(tensors.end(), more.begin(), more.end());
+  return tensors;
+}
+
+TEST(StatisticsTable, TakesAllStatisticsByTimestep) {
+  EXPECT_TRUE(accepted(with({floats("w.count", {2}), floats("w.hessian", {3, 3}), floats("w.x_max", {2}), floats("w.x_min", {2}),
+                             floats("w.y_sqmean", {2})}),
+                       "[0, 1]"));
+}
+
+TEST(StatisticsTable, TakesPlainStatisticsWithNumbersAsVectorsOrScalars) {
+  EXPECT_TRUE(
+      accepted(with({floats("w.count", {1}), floats("w.x_max", {}), floats("w.x_min", {1}), floats("w.y_sqmean", {})}, {3})));
+  EXPECT_TRUE(accepted(with({floats("w.hessian", {1, 1})}, {1})));
+}
+
+TEST(StatisticsTable, MetadataOfAnotherFormatIsUnsupported) {
+  const auto open = [](std::string_view metadata) { return StatisticsFile(test::safetensors(with({}), metadata)); };
+  EXPECT_TRUE(fails(open(R"({"format":"pt"})").result(), Errc::kUnsupported,
+                    "s: the format is 'pt', that of statistics is timecalib.v1"));
+  EXPECT_TRUE(fails(open(R"({"timesteps":"[0,1]"})").result(), Errc::kUnsupported,
+                    "s: the metadata names no format, that of statistics is timecalib.v1"));
+}
+
+TEST(StatisticsTable, TimestepsAreAListOfDifferentNumbers) {
+  const auto tensors = with({});
+  EXPECT_TRUE(accepted(tensors, "[1e3, -0.5]"));
+  EXPECT_TRUE(refused(tensors, "{}", "s: metadata 'timesteps': {} is no list of numbers"));
+  EXPECT_TRUE(refused(tensors, "2", "s: metadata 'timesteps': 2 is no list of numbers"));
+  EXPECT_TRUE(refused(tensors, "[0, true]", "s: metadata 'timesteps': entry 1 is true, not a number"));
+  EXPECT_TRUE(refused(tensors, "[NaN, 1]", "s: metadata 'timesteps': entry 0 is 'NaN', not a number"));
+  EXPECT_TRUE(refused(tensors, "[0, [1]]", "s: metadata 'timesteps': entry 1 is [1], not a number"));
+  EXPECT_TRUE(refused(tensors, "[]", "s: metadata 'timesteps': 0 numbers, there must be from 1 to 100000"));
+  EXPECT_TRUE(refused(tensors, "[7, 3, 7.0]", "s: metadata 'timesteps': 7 is there twice"));
+  EXPECT_TRUE(refused(tensors, "[0, -0.0]", "s: metadata 'timesteps': 0 is there twice"));
+  for (const std::string_view broken : {"", "[0, 1", "[0 1]", "[0, 1]]", "[0, 1e999]"}) {
+    const std::string metadata = fmt::format(R"({{"format":"timecalib.v1","timesteps":"{}"}})", broken);
+    const StatisticsFile file(test::safetensors(tensors, metadata));
+    ASSERT_FALSE(file.result()) << broken;
+    EXPECT_EQ(file.result().error().code, Errc::kCorrupt);
+    EXPECT_THAT(file.result().error().message, testing::StartsWith("s: metadata 'timesteps': invalid JSON: "));
+  }
+}
+
+TEST(StatisticsTable, TimestepsAreNotTooMany) {
+  std::string list = "[0";
+  for (unsigned t = 1; t < 100'000; ++t) list += fmt::format(",{}", t);
+  const std::vector<TensorText> tensors{floats("w.x_mean", {100'000, 1}), floats("w.x_sqmean", {100'000, 1})};
+  EXPECT_TRUE(accepted(tensors, list + "]"));
+  EXPECT_TRUE(refused(tensors, list + ",100000]", "s: metadata 'timesteps': 100001 numbers, there must be from 1 to 100000"));
+}
+
+TEST(StatisticsTable, NamesEndInAKnownStatistic) {
+  const std::string kinds = "not called <weight>.x_mean or .x_sqmean or .x_min or .x_max or .y_sqmean or .count or .hessian";
+  EXPECT_TRUE(refused(with({floats("w.x_var", {2, 3})}), "[0, 1]", "s: tensor 'w.x_var': " + kinds));
+  EXPECT_TRUE(refused(with({floats("w.weight", {2, 3})}), "[0, 1]", "s: tensor 'w.weight': " + kinds));
+  EXPECT_TRUE(refused(with({floats("x_mean", {2, 3})}), "[0, 1]", "s: tensor 'x_mean': " + kinds));
+  EXPECT_TRUE(refused(with({floats(".count", {2})}), "[0, 1]", "s: tensor '.count': " + kinds));
+  EXPECT_TRUE(refused(with({floats("w.", {2})}), "[0, 1]", "s: tensor 'w.': " + kinds));
+}
+
+TEST(StatisticsTable, StatisticsAreF32) {
+  EXPECT_TRUE(refused(with({{"w.count", DType::kI64, {2}}}), "[0, 1]", "s: tensor 'w.count': I64, statistics are F32"));
+}
+
+TEST(StatisticsTable, EveryWeightHasBothMeans) {
+  EXPECT_TRUE(refused({floats("w.x_mean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_mean': there is no 'w.x_sqmean'"));
+  EXPECT_TRUE(refused({floats("w.x_sqmean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_sqmean': there is no 'w.x_mean'"));
+  EXPECT_TRUE(refused(with({floats("v.count", {2})}), "[0, 1]", "s: tensor 'v.count': there is no 'v.x_mean'"));
+  EXPECT_TRUE(refused({}, "[0, 1]", "s: statistics of no weight at all"));
+}
+
+TEST(StatisticsTable, MinAndMaxComeTogether) {
+  EXPECT_TRUE(refused(with({floats("w.x_min", {2})}), "[0, 1]", "s: tensor 'w.x_min': there is no 'w.x_max'"));
+  EXPECT_TRUE(refused(with({floats("w.x_max", {2})}), "[0, 1]", "s: tensor 'w.x_max': there is no 'w.x_min'"));
+}
+
+TEST(StatisticsTable, MeansHaveARowForEachTimestep) {
+  EXPECT_TRUE(refused(with({}), "[0, 1, 2]",
+                      "s: tensor 'w.x_mean': shape [2, 3], expected [3, columns]: the metadata names 3 timesteps"));
+  EXPECT_TRUE(
+      refused(with({}, {2}), "[0, 1]", "s: tensor 'w.x_mean': shape [2], expected [2, columns]: the metadata names 2 timesteps"));
+  EXPECT_TRUE(refused(with({}), {}, "s: tensor 'w.x_mean': shape [2, 3], expected [columns]: the metadata names no timesteps"));
+  EXPECT_TRUE(refused(with({}, {}), {}, "s: tensor 'w.x_mean': shape [], expected [columns]: the metadata names no timesteps"));
+  EXPECT_TRUE(refused(with({}, {2, 0}), "[0, 1]", "s: tensor 'w.x_mean': shape [2, 0] has no columns"));
+}
+
+TEST(StatisticsTable, OtherShapesGoByTheMeans) {
+  const auto misfit = [](TensorText tensor, std::string_view message) {
+    return refused(with({std::move(tensor)}), "[0, 1]", message);
+  };
+  EXPECT_TRUE(refused({floats("w.x_mean", {2, 3}), floats("w.x_sqmean", {2, 4})}, "[0, 1]",
+                      "s: tensor 'w.x_sqmean': shape [2, 4], expected [2, 3]"));
+  EXPECT_TRUE(misfit(floats("w.count", {3}), "s: tensor 'w.count': shape [3], expected [2]"));
+  EXPECT_TRUE(misfit(floats("w.count", {}), "s: tensor 'w.count': shape [], expected [2]"));
+  EXPECT_TRUE(misfit(floats("w.y_sqmean", {2, 1}), "s: tensor 'w.y_sqmean': shape [2, 1], expected [2]"));
+  EXPECT_TRUE(misfit(floats("w.hessian", {3, 2}), "s: tensor 'w.hessian': shape [3, 2], expected [3, 3]"));
+  EXPECT_TRUE(refused(with({floats("w.count", {2})}, {3}), {}, "s: tensor 'w.count': shape [2], expected [1]"));
+  EXPECT_TRUE(refused({floats("w.x_mean", {1}), floats("w.x_sqmean", {})}, {}, "s: tensor 'w.x_sqmean': shape [], expected [1]"));
+}
+
+TEST(StatisticsTable, WeightsMayDifferInColumns) {
+  EXPECT_TRUE(accepted(with({floats("v.x_mean", {2, 7}), floats("v.x_sqmean", {2, 7})}), "[0, 1]"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "quantize/rows.h"
+#include "calibrate/time_groups.h"
+
+namespace ballast {
+
+// What makes good, on average, for the error of each row in each group of timesteps: -e·m for the error e of a row and the mean m
+// of the inputs, to be added to the layer's output. 0 where m is known too vaguely for that to lower the error. `out` is
+// [groups, rows].
+void make_time_bias(const RowFormat& format, DType dtype, std::span<const std::byte> rows, const CodedRows& coded,
+                    const GroupStatistics& groups, std::span<float> out);
+
+// The scale and zero of 8 bits for the inputs of each group of timesteps, from the least and the largest.
+struct ActivationScales {
+  std::vector<float> scales;
+  std::vector<float> zeros;
+};
+ActivationScales activation_scales(const GroupStatistics& groups);
+
+}  // namespace ballast

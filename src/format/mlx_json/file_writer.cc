@@ -1,0 +1,151 @@
+#include "format/mlx_json/file_writer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "format/mlx_json/values.h"
+#include "format/mlx_json/writer.h"
+#include "format/safetensors/layout.h"
+
+namespace ballast {
+namespace {
+
+// Writes one document from its first byte to its last, so pieces must come in order.
+class MlxJsonSink final : public FileSink {
+ public:
+  MlxJsonSink(Output output, std::vector<TensorSpec> tensors, std::vector<std::uint64_t> sizes, const SinkOptions& options)
+      : output_(std::move(output)),
+        tensors_(std::move(tensors)),
+        sizes_(std::move(sizes)),
+        threads_(thread_count(options.threads)),
+        sync_(options.sync) {
+    mlx_json::append_document_begin(options.metadata, text_);
+  }
+
+  Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
+    if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
+    if (bytes.empty()) return {};
+    while (open_ < tensor && is_whole()) begin_next();
+    if (open_ != tensor || offset != done_) {
+      return fail(Errc::kInvalidArgument, "MLX JSON is written in order: byte {} of tensor number {} came after byte {} of {}",
+                  offset, tensor, done_, open_);
+    }
+    if (bytes.size() % value_bytes() != 0) {
+      return fail(Errc::kInvalidArgument, "{} bytes are not whole values of {}", bytes.size(), name(tensors_[tensor].dtype));
+    }
+    if (done_ != 0) text_ += ',';
+    done_ += bytes.size();
+    return append(bytes);
+  }
+
+  std::optional<Place> place(std::size_t) const override { return std::nullopt; }
+  Result<void> copy(Place, const Source&, std::uint64_t, std::uint64_t) override {
+    return fail(Errc::kInvalidArgument, "MLX JSON stores no bytes");
+  }
+  bool has(Place, std::uint64_t) const override { return false; }
+  bool skip(Place, std::uint64_t) override { return false; }
+  std::vector<File> files() const override { return {{.path = output_[0].path(), .bytes = position_}}; }
+
+  Result<void> commit() override {
+    if (failed_) return fail(Errc::kInvalidArgument, "a write has failed, so there is nothing whole to commit");
+    while (open_ + 1 < tensors_.size() && is_whole()) begin_next();
+    if (!is_whole()) {
+      return fail(Errc::kInvalidArgument, "tensor {} is not whole: it has {} bytes of {}", quote(tensors_[open_].name), done_,
+                  sizes_[open_]);
+    }
+    if (!tensors_.empty()) mlx_json::append_tensor_end(text_);
+    mlx_json::append_document_end(text_);
+    if (auto flushed = flush(); !flushed) return flushed;
+    return output_.commit(sync_);
+  }
+
+  void begin_first() {
+    if (!tensors_.empty()) begin();
+  }
+
+ private:
+  std::size_t value_bytes() const { return bits(tensors_[open_].dtype) / 8; }
+  bool is_whole() const { return tensors_.empty() || done_ == sizes_[open_]; }
+
+  void begin() {
+    const TensorSpec& tensor = tensors_[open_];
+    mlx_json::append_tensor_begin(tensor.name, tensor.dtype, tensor.shape, open_ == 0, text_);
+    done_ = 0;
+  }
+  void begin_next() {
+    mlx_json::append_tensor_end(text_);
+    ++open_;
+    begin();
+  }
+
+  // Turns values into text on all threads, a bounded number at a time.
+  Result<void> append(std::span<const std::byte> bytes) {
+    constexpr std::size_t kValues = std::size_t{1} << 16;
+    constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
+    const std::size_t slice = kValues * value_bytes();
+    std::vector<std::string> texts(threads_);
+    while (!bytes.empty()) {
+      const std::size_t count = std::min<std::size_t>(threads_, (bytes.size() + slice - 1) / slice);
+      parallel_for(count, threads_, [&](unsigned, std::size_t i) {
+        const auto rest = bytes.subspan(i * slice);
+        texts[i].clear();
+        mlx_json::append_values(tensors_[open_].dtype, rest.first(std::min(slice, rest.size())), texts[i]);
+        return true;
+      });
+      bytes = bytes.subspan(std::min(count * slice, bytes.size()));
+      for (std::size_t i = 0; i < count; ++i) {
+        text_ += texts[i];
+        if (i + 1 < count || !bytes.empty()) text_ += ',';
+      }
+      if (text_.size() < kFlushBytes) continue;
+      if (auto flushed = flush(); !flushed) return flushed;
+    }
+    return {};
+  }
+
+  Result<void> flush() {
+    if (auto written = output_[0].write_at(position_, as_bytes(text_)); !written) {
+      failed_ = true;
+      return written;
+    }
+    position_ += text_.size();
+    text_.clear();
+    return {};
+  }
+
+  Output output_;
+  std::vector<TensorSpec> tensors_;
+  std::vector<std::uint64_t> sizes_;
+  unsigned threads_;
+  bool sync_;
+  std::size_t open_ = 0;    // the tensor being written
+  std::uint64_t done_ = 0;  // bytes of it
+  std::string text_;        // not written yet
+  std::uint64_t position_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FileSink>> create_mlx_json_sink(Output output, std::vector<TensorSpec> tensors, const SinkOptions& options,
+                                                       std::span<const Companion> companions) {
+  std::vector<std::uint64_t> sizes;
+  for (const TensorSpec& tensor : tensors) {
+    if (auto writable = mlx_json::check_writable(tensor.dtype); !writable) {
+      return fail_at(fmt::format("tensor {}", quote(tensor.name)), writable.error());
+    }
+    sizes.push_back(*safetensors::data_bytes(tensor));
+  }
+  if (auto added = output.add("weights.mlx"); !added) return std::unexpected(added.error());
+  for (const Companion& companion : companions) {
+    if (auto added = output.add(companion); !added) return std::unexpected(added.error());
+  }
+  auto sink = std::make_unique<MlxJsonSink>(std::move(output), std::move(tensors), std::move(sizes), options);
+  sink->begin_first();
+  return sink;
+}
+
+}  // namespace ballast

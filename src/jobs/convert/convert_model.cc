@@ -1,0 +1,294 @@
+#include <ballast/convert_model.h>
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+
+#include <ballast/convert.h>
+
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "convert/nonfinite.h"
+#include "format/safetensors/layout.h"
+#include "model/state.h"
+#include "jobs/companions.h"
+#include "format/tensor_writer.h"
+#include "jobs/convert/selection.h"
+#include "model/identity.h"
+#include "source/sha256.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+// Bytes that move as they are, possibly those of several tensors.
+struct Copy {
+  std::uint32_t from_file;
+  std::uint64_t from;
+  FileSink::Place to;
+  std::uint64_t bytes;
+};
+
+// Some of a tensor's values.
+struct Block {
+  std::size_t tensor;
+  std::uint64_t first;
+  std::uint64_t count;
+};
+
+// What a tensor's conversion did to its values.
+struct Damage {
+  ConversionLoss loss;
+  std::uint64_t overflows = 0;  // floats that became infinite or NaN
+  std::uint64_t specials = 0;   // NaN and infinities that became something else
+};
+
+class Conversion {
+ public:
+  Conversion(const Model& model, const Selection& selection, FileSink& sink, const ConvertOptions& options)
+      : model_(model),
+        selection_(selection),
+        sink_(sink),
+        options_(options),
+        threads_(thread_count(options.sink.threads)),
+        damage_(selection.targets.size()) {
+    // A thread has a block of input and one of output; half of the limit is left for headers, names and text.
+    constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
+    constexpr std::uint64_t kLargest = std::uint64_t{4} << 20;
+    block_bytes_ = std::clamp(options.memory_limit / 4 / threads_, kSmallest, kLargest);
+    threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(options.memory_limit / 4 / block_bytes_, 1, threads_));
+  }
+
+  Result<void> run() {
+    plan();
+    const bool any_order = selection_.targets.empty() || sink_.place(0).has_value();
+    std::vector<std::pair<Bytes, Bytes>> buffers(threads_);
+    parallel_for(copies_.size(), threads_, [&](unsigned, std::size_t i) { return note(copy(copies_[i]), copies_[i].bytes, {}); });
+    if (error_) return std::unexpected(std::move(*error_));
+    parallel_for(blocks_.size(), any_order ? threads_ : 1, [&](unsigned worker, std::size_t i) {
+      auto& [in, out] = buffers[worker];
+      if (!in) in = Bytes(allocate_bytes(block_bytes_));
+      if (!out) out = Bytes(allocate_bytes(block_bytes_));
+      return note(convert(blocks_[i], in.get(), out.get()), bytes_of(blocks_[i]), selection_.sources[blocks_[i].tensor]->name);
+    });
+    if (error_) return std::unexpected(std::move(*error_));
+    return {};
+  }
+
+  std::vector<std::string> warnings() const {
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < damage_.size(); ++i) {
+      const std::string tensor = quote(selection_.sources[i]->name);
+      const std::string_view to = name(selection_.targets[i].dtype);
+      if (const ConversionLoss& loss = damage_[i].loss; loss.count > 0) {
+        found.push_back(fmt::format("tensor {}: {} of {} values do not fit {}, the first at index {}", tensor, loss.count,
+                                    selection_.sources[i]->elements(), to, loss.first));
+      }
+      if (damage_[i].overflows > 0) {
+        found.push_back(fmt::format("tensor {}: {} of {} values are out of range of {} and became infinite or NaN", tensor,
+                                    damage_[i].overflows, selection_.sources[i]->elements(), to));
+      }
+      if (damage_[i].specials > 0) {
+        found.push_back(fmt::format("tensor {}: {} of {} values are NaN or infinite, which {} cannot hold", tensor,
+                                    damage_[i].specials, selection_.sources[i]->elements(), to));
+      }
+    }
+    return found;
+  }
+
+ private:
+  std::uint64_t bytes_of(const Block& block) const { return block.count * bits(selection_.targets[block.tensor].dtype) / 8; }
+
+  void plan() {
+    for (std::size_t i = 0; i < selection_.targets.size(); ++i) {
+      const TensorInfo& from = *selection_.sources[i];
+      const TensorSpec& to = selection_.targets[i];
+      const auto place = sink_.place(i);
+      if (from.dtype == to.dtype && place && model_.format() == Format::kSafetensors) {
+        plan_copy({.from_file = from.file,
+                   .from = model_.files()[from.file].data_start + from.begin,
+                   .to = *place,
+                   .bytes = from.bytes()});
+        continue;
+      }
+      // Whole bytes on both sides, whatever the dtypes.
+      const std::uint64_t widest = std::max(bits(from.dtype), bits(to.dtype));
+      const std::uint64_t most = block_bytes_ * 8 / widest / 8 * 8;
+      const std::uint64_t elements = from.elements();
+      for (std::uint64_t at = 0; at < elements; at += most) {
+        blocks_.push_back({.tensor = i, .first = at, .count = std::min(most, elements - at)});
+      }
+    }
+    for (const Copy& copy : copies_) total_ += copy.bytes;
+    for (const Block& block : blocks_) total_ += bytes_of(block);
+    split_copies();
+  }
+
+  // Joins what lies side by side in both files.
+  void plan_copy(const Copy& copy) {
+    if (copy.bytes == 0) return;
+    if (!copies_.empty()) {
+      Copy& last = copies_.back();
+      const bool continues = last.from_file == copy.from_file && last.from + last.bytes == copy.from &&
+                             last.to.file == copy.to.file && last.to.offset + last.bytes == copy.to.offset;
+      if (continues) {
+        last.bytes += copy.bytes;
+        return;
+      }
+    }
+    copies_.push_back(copy);
+  }
+
+  void split_copies() {
+    constexpr std::uint64_t kMost = std::uint64_t{16} << 20;
+    std::vector<Copy> pieces;
+    for (Copy copy : copies_) {
+      for (; copy.bytes > kMost; copy.bytes -= kMost, copy.from += kMost, copy.to.offset += kMost) {
+        pieces.push_back(copy);
+        pieces.back().bytes = kMost;
+      }
+      pieces.push_back(copy);
+    }
+    copies_ = std::move(pieces);
+  }
+
+  Result<void> copy(const Copy& copy) {
+    if (sink_.skip(copy.to, copy.bytes)) return {};
+    auto copied = sink_.copy(copy.to, ModelAccess::source(model_, copy.from_file), copy.from, copy.bytes);
+    if (!copied && copied.error().code != Errc::kWrite)
+      return fail_at(escape(model_.files()[copy.from_file].path), copied.error());
+    return copied;
+  }
+
+  Result<void> convert(const Block& block, std::byte* in, std::byte* out) {
+    const TensorInfo& from = *selection_.sources[block.tensor];
+    const DType to = selection_.targets[block.tensor].dtype;
+    if (auto place = sink_.place(block.tensor)) {
+      place->offset += block.first * bits(to) / 8;
+      if (sink_.skip(*place, block.count * bits(to) / 8)) return {};
+    }
+    const std::span<std::byte> source(in, block.count * bits(from.dtype) / 8);
+    if (auto read = model_.read_into(from.name, block.first * bits(from.dtype) / 8, source); !read) return read;
+    if (from.dtype == to) return sink_.write(block.tensor, block.first * bits(to) / 8, source);
+
+    const std::span<std::byte> target(out, block.count * bits(to) / 8);
+    const auto loss = convert_values(from.dtype, source, to, target);
+    if (!loss) return fail_at(fmt::format("tensor {}", quote(from.name)), loss.error());
+    Damage damage{.loss = *loss};
+    if (info(from.dtype).kind == NumberKind::kFloat && info(to).kind == NumberKind::kFloat) {
+      const std::uint64_t before = count_nonfinite(from.dtype, source);
+      const std::uint64_t after = count_nonfinite(to, target);
+      damage.overflows = after - std::min(before, after);
+      damage.specials = before - std::min(before, after);
+    }
+    if (auto recorded = record(block, damage); !recorded) return recorded;
+    return sink_.write(block.tensor, block.first * bits(to) / 8, target);
+  }
+
+  Result<void> record(const Block& block, const Damage& done) {
+    const ConversionLoss& loss = done.loss;
+    if (loss.count == 0 && done.overflows == 0 && done.specials == 0) return {};
+    const TensorInfo& from = *selection_.sources[block.tensor];
+    if (loss.count > 0 && options_.on_loss == OnLoss::kRefuse) {
+      return fail(Errc::kUnsupported, "{}: tensor {}: value {} of {} does not fit {}; allow the loss to convert it all the same",
+                  escape(model_.path()), quote(from.name), block.first + loss.first, from.elements(),
+                  name(selection_.targets[block.tensor].dtype));
+    }
+    const std::scoped_lock lock(mutex_);
+    Damage& damage = damage_[block.tensor];
+    if (loss.count > 0 && (damage.loss.count == 0 || block.first + loss.first < damage.loss.first)) {
+      damage.loss.first = block.first + loss.first;
+    }
+    damage.loss.count += loss.count;
+    damage.overflows += done.overflows;
+    damage.specials += done.specials;
+    return {};
+  }
+
+  // Keeps the first error, tells the progress; false stops the work.
+  bool note(Result<void> outcome, std::uint64_t bytes, std::string_view tensor) {
+    const std::scoped_lock lock(mutex_);
+    done_ += bytes;
+    if (!outcome && !error_) error_ = std::move(outcome.error());
+    if (!error_ && options_.progress && !options_.progress(done_, total_, tensor)) {
+      error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
+    }
+    return !error_;
+  }
+
+  const Model& model_;
+  const Selection& selection_;
+  FileSink& sink_;
+  const ConvertOptions& options_;
+  unsigned threads_;
+  std::uint64_t block_bytes_;
+  std::vector<Copy> copies_;
+  std::vector<Block> blocks_;
+  std::mutex mutex_;
+  std::vector<Damage> damage_;
+  std::optional<Error> error_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+// Stands for the work: the files that are read, as they are now, and what becomes of which tensor.
+Result<std::string> resume_key(const Model& model, const Selection& selection, const SinkOptions& options) {
+  std::string text = fmt::format("1\n{}\n{}\n", options.max_shard_bytes, safetensors::metadata_json(options.metadata));
+  const auto files = describe_files(model);
+  if (!files) return std::unexpected(files.error());
+  text += *files;
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) {
+    text += fmt::format("{}\n{}\n{}\n", selection.sources[i]->name, selection.targets[i].name, name(selection.targets[i].dtype));
+  }
+  return sha256(*open_memory(std::as_bytes(std::span(text))));
+}
+
+// What lies beside quantized weights goes by their names, and along as it is.
+Result<void> check_side_files(const Model& model, const Selection& selection) {
+  bool is_same = selection.targets.size() == model.tensors().size();
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
+  for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
+    const auto file = open_side_file(model.directory(), kind);
+    if (!file) return std::unexpected(file.error());
+    if (!*file || is_same) continue;
+    return fail(Errc::kUnsupported,
+                "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
+                shown(model.directory()), kind.file);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
+  auto selection = select_tensors(model, options);
+  if (!selection) return std::unexpected(selection.error());
+  ConvertReport report{.tensors = selection->targets.size(), .warnings = std::move(selection->warnings)};
+  for (std::size_t i = 0; i < report.tensors; ++i) {
+    if (selection->sources[i]->dtype != selection->targets[i].dtype) ++report.converted;
+    report.data_bytes += safetensors::data_bytes(selection->targets[i]).value_or(0);
+  }
+  std::vector<Companion> companions;
+  if (!model.directory().empty()) {
+    if (auto checked = check_side_files(model, *selection); !checked) return std::unexpected(checked.error());
+    auto found = find_companions(model.directory(), report.converted > 0 ? main_dtype(selection->targets) : std::string_view());
+    if (!found) return std::unexpected(found.error());
+    companions = std::move(*found);
+  }
+  const auto key = options.resume ? resume_key(model, *selection, options.sink) : Result<std::string>();
+  if (!key) return std::unexpected(key.error());
+  const auto sink = create_file_sink(path, selection->targets, options.sink, {.companions = companions, .resume_key = *key});
+  if (!sink) return std::unexpected(sink.error());
+  Conversion conversion(model, *selection, **sink, options);
+  ModelAccess::expect(model, std::views::transform(selection->sources, [](const TensorInfo* tensor) { return *tensor; }));
+  if (auto done = conversion.run(); !done) return std::unexpected(done.error());
+  if (auto committed = (*sink)->commit(); !committed) return std::unexpected(committed.error());
+
+  std::ranges::move(conversion.warnings(), std::back_inserter(report.warnings));
+  for (const FileSink::File& file : (*sink)->files()) report.files.push_back({.path = file.path, .bytes = file.bytes});
+  return report;
+}
+
+}  // namespace ballast

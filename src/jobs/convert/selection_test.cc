@@ -1,0 +1,90 @@
+#include "jobs/convert/selection.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/files.h"
+
+namespace ballast {
+namespace {
+
+using test::fails;
+
+std::string renamed(const std::string& from, const std::string& to, std::string_view name) {
+  return apply_rename({.from = from, .to = to}, name).value_or("-");
+}
+
+TEST(Rename, WithoutStarsMeansOneName) {
+  EXPECT_EQ(renamed("a.b", "c", "a.b"), "c");
+  EXPECT_EQ(renamed("a.b", "c", "a.bb"), "-");
+  EXPECT_EQ(renamed("a.b", "c", "xa.b"), "-");
+}
+
+TEST(Rename, StarsCarryOver) {
+  EXPECT_EQ(renamed("model.*", "decoder.*", "model.layers.0.w"), "decoder.layers.0.w");
+  EXPECT_EQ(renamed("*.gamma", "*.weight", "norm.gamma"), "norm.weight");
+  EXPECT_EQ(renamed("h.*.attn.*", "layers.*.self.*", "h.11.attn.q.attn.w"), "layers.11.self.q.attn.w");
+  EXPECT_EQ(renamed("*", "x.*", ""), "x.");
+  EXPECT_EQ(renamed("*a*", "*", "banana"), "b");
+  EXPECT_EQ(renamed("a*a", "*", "a"), "-");
+  EXPECT_EQ(renamed("a**", "*-*", "abc"), "-bc");
+}
+
+class Selecting : public testing::Test {
+ protected:
+  Selecting() {
+    const std::string header =
+        R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"i":{"dtype":"I32","shape":[1],"data_offsets":[4,8]},)"
+        R"("norm.h":{"dtype":"F16","shape":[1],"data_offsets":[8,10]},"b":{"dtype":"BOOL","shape":[1],"data_offsets":[10,11]},)"
+        R"("s":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[11,14]}})";
+    file_ = test::safetensors(header, std::string(14, '\0'));
+    model_.emplace(*Model::from_bytes(test::as_bytes(file_), "m"));
+  }
+  std::string select(const ConvertOptions& options) const {
+    const auto selection = select_tensors(*model_, options);
+    if (!selection) return selection.error().message;
+    std::string text;
+    for (const TensorSpec& tensor : selection->targets) text += tensor.name + ":" + std::string(name(tensor.dtype)) + " ";
+    for (const std::string& warning : selection->warnings) text += "(" + warning + ")";
+    return text;
+  }
+
+  std::string file_;
+  std::optional<Model> model_;
+};
+
+TEST_F(Selecting, TakesEverythingAsItIs) { EXPECT_EQ(select({}), "f:F32 i:I32 norm.h:F16 b:BOOL s:F6_E2M3 "); }
+
+TEST_F(Selecting, ADTypeIsForItsKind) {
+  EXPECT_EQ(select({.dtype = DType::kBF16}),
+            "f:BF16 i:I32 norm.h:BF16 b:BOOL s:F6_E2M3 (1 tensor of F6 keep their dtype, as their packing is not agreed on)");
+  EXPECT_EQ(select({.dtype = DType::kU8}), "f:F32 i:U8 norm.h:F16 b:BOOL s:F6_E2M3 ");
+}
+
+TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
+  EXPECT_EQ(select({.dtype = DType::kBF16,
+                    .dtype_rules = {{.pattern = "[fib]", .dtype = DType::kF64}, {.pattern = "i", .dtype = DType::kU8}},
+                    .exclude = {"s"}}),
+            "f:F64 i:U8 norm.h:BF16 b:F64 ");
+  EXPECT_EQ(select({.dtype = DType::kI8, .include = {"f"}}),
+            "f:F32 (no tensor is of the kind of I8: name those to convert by a pattern)");
+  EXPECT_EQ(select({.dtype = DType::kF6E2M3}), "nothing can be converted to F6_E2M3");
+  EXPECT_EQ(select({.dtype_rules = {{.pattern = "s", .dtype = DType::kF32}}}),
+            "m: tensor 's': F6_E2M3 cannot be converted to F32");
+}
+
+TEST_F(Selecting, IncludesExcludesAndRenames) {
+  EXPECT_EQ(select({.include = {"*h", "f", "i"}, .exclude = {"i"}, .renames = {{.from = "norm.*", .to = "n.*"}}}),
+            "f:F32 n.h:F16 ");
+}
+
+TEST_F(Selecting, APatternWithoutAMatchIsAMistake) {
+  EXPECT_EQ(select({.include = {"x*"}}), "m: include 'x*' matches no tensor");
+  EXPECT_EQ(select({.exclude = {"x"}}), "m: exclude 'x' matches no tensor");
+  EXPECT_EQ(select({.dtype_rules = {{.pattern = "x", .dtype = DType::kF32}}}), "m: dtype 'x' matches no tensor");
+  EXPECT_EQ(select({.renames = {{.from = "x", .to = "y"}}}), "m: rename 'x' matches no tensor");
+  EXPECT_TRUE(fails(select_tensors(*model_, {.renames = {{.from = "f", .to = "*"}}}), Errc::kInvalidArgument,
+                    "rename 'f' to '*': 0 stars cannot stand for 1"));
+}
+
+}  // namespace
+}  // namespace ballast

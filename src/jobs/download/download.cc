@@ -1,0 +1,449 @@
+#include <ballast/download.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "jobs/download/list.h"
+#include "output/journal.h"
+#include "output/file.h"
+#include "source/path/path.h"
+#include "source/remote/expected_sum.h"
+#include "source/remote/hub.h"
+#include "source/remote/remote_file.h"
+#include "source/remote/s3.h"
+#include "source/sha256.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using remote::RemoteFile;
+
+constexpr unsigned kConnections = 8;
+constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
+
+// Where a file goes, where it comes from, and what is known of it.
+struct Item {
+  WantedFile wanted;
+  std::string path;
+  std::unique_ptr<RemoteFile> remote;
+  std::unique_ptr<Source> cached;  // what the hub's cache has of it, in place of `remote`
+  remote::ExpectedSum sum;
+  DownloadedFile result;
+
+  // While it is being written:
+  std::mutex mutex;
+  std::optional<OutputFile> file;
+  std::optional<Journal> journal;
+  std::chrono::steady_clock::time_point flushed;
+  std::size_t parts_left = 0;
+
+  std::uint64_t size() const { return cached ? cached->size() : remote->version().size; }
+  bool has_parts() const { return cached || remote->gives_parts(); }
+  std::string last_modified() const { return cached ? "" : remote->version().last_modified; }
+  std::string kept_path() const { return path + kIncompleteSuffix; }
+  std::string journal_path() const { return path + kIncompleteJournalSuffix; }
+  std::unexpected<Error> error_here(const Error& error) const { return fail_at(shown(wanted.uri), error); }
+
+  // What tells this file from others, for those who go on with it; empty if nothing does.
+  std::string mark() const {
+    if (cached) return wanted.uri;  // with a commit in it
+    const remote::Version& version = remote->version();
+    return !version.etag.empty() ? version.etag : !version.last_modified.empty() ? version.last_modified : sum.hex;
+  }
+};
+
+// Sets the time that the server gave, by which the file is known again.
+void set_time(const std::string& path, const std::string& http_date) {
+  const auto time = remote::parse_date(http_date);
+  if (!time) return;
+  const std::array<timespec, 2> times{timespec{.tv_sec = *time, .tv_nsec = 0}, timespec{.tv_sec = *time, .tv_nsec = 0}};
+  ::utimensat(AT_FDCWD, path.c_str(), times.data(), 0);
+}
+
+bool has_time(const std::string& path, const std::string& http_date) {
+  struct stat status{};
+  const auto time = remote::parse_date(http_date);
+  return time && ::stat(path.c_str(), &status) == 0 && status.st_mtim.tv_sec == *time;
+}
+
+class Downloads {
+ public:
+  Downloads(std::vector<std::unique_ptr<Item>> items, const DownloadOptions& options)
+      : items_(std::move(items)), options_(options) {}
+
+  Result<void> run(const std::string& folder) {
+    if (auto opened = try_parallel(items_.size(), kConnections, [&](unsigned, std::size_t i) { return open(*items_[i]); });
+        !opened)
+      return opened;
+    if (auto checked = check_room(folder); !checked) return checked;
+    plan();
+    auto fetched = try_parallel(parts_.size(), kConnections, [&](unsigned, std::size_t i) { return fetch(parts_[i]); });
+    if (!fetched) keep_journals();
+    if (!fetched || !options_.sync) return fetched;
+    return sync_folders();
+  }
+
+  std::span<const std::unique_ptr<Item>> items() const { return items_; }
+  std::uint64_t fetched_bytes() const { return fetched_; }
+
+ private:
+  struct Part {
+    Item* item;
+    std::uint64_t begin;
+    std::uint64_t end;
+  };
+
+  // Finds out what there is to know of a file, and whether it is there already.
+  Result<void> open(Item& item) {
+    if (auto found = find_cached(item); !found) return item.error_here(found.error());
+    if (!item.cached) {
+      if (auto asked = ask(item); !asked) return item.error_here(asked.error());
+    }
+    item.result = {.path = item.path, .size = item.size()};
+    std::error_code missing;
+    if (fs::file_size(item.path, missing) != item.size() || missing) return {};
+    if (item.sum.kind.empty()) {
+      item.result.was_there = has_time(item.path, item.last_modified());
+      return {};
+    }
+    const auto sum = remote::sum_of(item.path, item.sum.kind);
+    item.result.was_there = sum && *sum == item.sum.hex;
+    if (item.result.was_there) item.result.checked = item.sum.kind;
+    return {};
+  }
+
+  // Asks the server. Small files come whole with the first answer, and are kept as long as they are few.
+  Result<void> ask(Item& item) {
+    constexpr std::uint64_t kMostKept = std::uint64_t{32} << 20;
+    auto address = address_of(item.wanted.uri);
+    if (!address) return std::unexpected(address.error());
+    const bool is_large = item.wanted.listed.size > remote::kFrontBytes || kept_ > kMostKept;
+    const std::uint64_t front = is_large ? 1 : remote::kFrontBytes;
+    auto file = RemoteFile::open(std::move(*address), front, options_.interrupted, front);
+    if (!file) return std::unexpected(file.error());
+    item.remote = std::move(*file);
+    kept_ += item.remote->front().size();
+    item.sum = remote::expected_sum(item.wanted.listed, item.remote->first_answer());
+    if (item.sum.kind.empty() && uri_scheme(item.wanted.uri) == "s3") {
+      const auto told = remote::ask_s3_for_sums(item.wanted.uri, options_.interrupted);
+      if (!told) return std::unexpected(told.error());
+      if (told->is_success()) item.sum = remote::expected_sum(item.wanted.listed, *told);
+    }
+    if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
+      return fail(Errc::kIo, "the server sends {} bytes, its list says {}", item.size(), item.wanted.listed.size);
+    }
+    return {};
+  }
+
+  // Looks whether the hub's cache has it, whole as far as one can tell; there is nothing else where the network is not to be
+  // used.
+  static Result<void> find_cached(Item& item) {
+    if (uri_scheme(item.wanted.uri) != "hf") return {};
+    const auto place = remote::parse_hub_place(item.wanted.uri);
+    if (!place) return std::unexpected(place.error());
+    const auto path = remote::HubCache(place->repo).find(place->revision, place->file);
+    const bool is_offline = remote::is_hub_offline();
+    if (!path && is_offline) {
+      return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
+    }
+    std::error_code error;
+    if (!path || fs::equivalent(*path, item.path, error)) return {};
+    item.sum = remote::expected_sum(item.wanted.listed, {});
+    const bool is_alone = is_offline || remote::is_hub_silent();
+    const bool is_right = item.sum.kind.empty() ? is_alone : remote::sum_of(*path, item.sum.kind).value_or("") == item.sum.hex;
+    if (!is_right) return {};
+    auto source = open_file(*path, Access::kPread);
+    if (!source) return fail_at(escape(*path), source.error());
+    item.cached = std::move(*source);
+    return {};
+  }
+
+  // Before anything is fetched.
+  Result<void> check_room(const std::string& folder) const {
+    std::uint64_t needed = 0;
+    for (const auto& item : items_) {
+      struct stat draft{};
+      const bool has_draft = ::stat(item->kept_path().c_str(), &draft) == 0;
+      const std::uint64_t there = has_draft ? static_cast<std::uint64_t>(draft.st_blocks) * 512 : 0;
+      if (item->result.was_there) continue;
+      const auto sum = checked_add(needed, item->size() - std::min(item->size(), there));
+      if (!sum)
+        return fail(Errc::kUnsupported, "{}: {} bytes more than 64 bits can count", shown(item->wanted.uri), item->size());
+      needed = *sum;
+    }
+    struct statvfs disk{};
+    if (::statvfs(folder.c_str(), &disk) != 0)
+      return fail_errno(Errc::kWrite, errno, "{}: cannot tell the room left", escape(folder));
+    if (const std::uint64_t room = disk.f_bavail * disk.f_frsize; needed > room) {
+      return fail_errno(Errc::kWrite, ENOSPC, "{}: {} bytes are needed, {} are free", escape(folder), needed, room);
+    }
+    return {};
+  }
+
+  void plan() {
+    for (const auto& item : items_) {
+      if (item->result.was_there) continue;
+      total_ += item->size();
+      const std::uint64_t step = item->has_parts() ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
+      std::uint64_t begin = 0;
+      do {
+        parts_.push_back({.item = item.get(), .begin = begin, .end = std::min(begin + step, item->size())});
+        ++item->parts_left;
+        begin += step;
+      } while (begin < item->size());
+    }
+  }
+
+  // At the first part of a file: goes on with what a run before this one left, if that is of the same file.
+  Result<void> begin(Item& item) const {
+    const std::scoped_lock lock(item.mutex);
+    if (item.file) return {};
+    std::error_code error;
+    if (const fs::path parent = fs::path(item.path).parent_path(); !parent.empty()) fs::create_directories(parent, error);
+    auto file = OutputFile::create_kept(item.path, item.kept_path());
+    if (!file) return std::unexpected(file.error());
+    const std::string mark = item.mark();
+    const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", item.size(), mark, item.sum.hex);
+    const auto left = file->size();
+    if (!left) return std::unexpected(left.error());
+    if (mark.empty() || *left != item.size()) ::unlink(item.journal_path().c_str());
+    const auto key = sha256(*open_memory(std::as_bytes(std::span(text))));
+    if (!key) return std::unexpected(key.error());
+    item.file.emplace(std::move(*file));
+    auto journal = Journal::open(item.journal_path(), *key, [&item] { return item.file->sync(); });
+    if (!journal) return std::unexpected(journal.error());
+    item.journal.emplace(std::move(*journal));
+    return item.file->reserve(item.size());
+  }
+
+  Result<void> fetch(const Part& part) {
+    Item& item = *part.item;
+    if (auto begun = begin(item); !begun) return begun;
+    std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
+    if (!item.has_parts() && from < part.end) from = part.begin;  // there is no going on in the middle
+    if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
+    if (auto fetched = fetch_bytes({.item = &item, .begin = from, .end = part.end}); !fetched) return fetched;
+    const std::scoped_lock lock(item.mutex);
+    return --item.parts_left == 0 ? finish(item) : Result<void>();
+  }
+
+  Result<void> fetch_bytes(const Part& part) {
+    Item& item = *part.item;
+    if (item.cached) {
+      auto copied = item.file->copy_from(*item.cached, part.begin, part.begin, part.end - part.begin);
+      return copied ? note(item, part.begin, part.end) : item.error_here(copied.error());
+    }
+    if (const auto front = item.remote->front(); part.end <= front.size()) {
+      fetched_ += part.end - part.begin;
+      auto written = item.file->write_at(part.begin, front.subspan(part.begin, part.end - part.begin));
+      return written ? note(item, part.begin, part.end) : written;
+    }
+    constexpr std::uint64_t kNoted = std::uint64_t{512} << 10;  // of each connection, more is lost when it all ends
+    std::uint64_t at = part.begin;
+    std::uint64_t noted = part.begin;
+    Result<void> written;
+    auto fetched = item.remote->fetch(part.begin, part.end, [&](std::span<const std::byte> piece) {
+      written = item.file->write_at(at, piece);
+      at += piece.size();
+      fetched_ += piece.size();
+      if (written && (at - noted >= kNoted || at == part.end)) {
+        written = note(item, noted, at);
+        noted = at;
+      }
+      return written.has_value();
+    });
+    if (!written) return written;
+    if (!fetched) return item.error_here(fetched.error());
+    return {};
+  }
+
+  // Bytes of a file have come.
+  Result<void> note(Item& item, std::uint64_t begin, std::uint64_t end) {
+    if (auto added = item.journal->add(0, begin, end); !added) return added;
+    if (!advance(end - begin, item)) return fail(Errc::kCancelled, "cancelled");
+    constexpr std::chrono::milliseconds kBetweenFlushes{500};
+    const std::unique_lock lock(item.mutex, std::try_to_lock);
+    const auto now = std::chrono::steady_clock::now();
+    if (!lock || now - item.flushed < kBetweenFlushes) return {};
+    item.flushed = now;
+    return item.journal->flush();
+  }
+
+  // What has come, for the next run. What fails now has failed before.
+  void keep_journals() {
+    for (const auto& item : items_) {
+      if (!item->journal) continue;
+      [[maybe_unused]] const auto flushed = item->journal->flush();
+    }
+  }
+
+  // Checks the sum and gives the file its name.
+  Result<void> finish(Item& item) const {
+    if (!item.sum.kind.empty()) {
+      const auto sum = remote::sum_of(item.file->kept_path(), item.sum.kind);
+      if (!sum) return fail_at(escape(item.kept_path()), sum.error());
+      if (*sum != item.sum.hex) {
+        item.journal.reset();
+        ::unlink(item.journal_path().c_str());  // begins anew next time
+        return item.error_here(Error{
+            .code = Errc::kCorrupt,
+            .message = fmt::format("what was sent has the {} sum {}, the server says {}", item.sum.kind, *sum, item.sum.hex)});
+      }
+      item.result.checked = item.sum.kind;
+    }
+    if (options_.sync) {
+      if (auto synced = item.file->sync(); !synced) return synced;
+    }
+    item.journal.reset();
+    ::unlink(item.journal_path().c_str());  // first: it must not be taken for one of the next file
+    if (auto published = item.file->publish(); !published) return published;
+    set_time(item.path, item.last_modified());
+    item.file.reset();
+    return {};
+  }
+
+  Result<void> sync_folders() const {
+    std::set<std::string> folders;
+    for (const auto& item : items_) folders.insert(folder_of(item->path));
+    for (const std::string& folder : folders) {
+      if (auto synced = sync_folder(folder); !synced) return synced;
+    }
+    return {};
+  }
+
+  bool advance(std::uint64_t bytes, const Item& item) {
+    const std::scoped_lock lock(mutex_);
+    done_ += bytes;
+    return !options_.progress || options_.progress(done_, total_, item.wanted.listed.name);
+  }
+
+  std::vector<std::unique_ptr<Item>> items_;
+  const DownloadOptions& options_;
+  std::vector<Part> parts_;
+  std::mutex mutex_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+  std::atomic<std::uint64_t> kept_ = 0;  // of first answers
+  std::atomic<std::uint64_t> fetched_ = 0;
+};
+
+std::unique_ptr<Item> make_item(WantedFile wanted, std::string path) {
+  auto item = std::make_unique<Item>();
+  item->wanted = std::move(wanted);
+  item->path = std::move(path);
+  return item;
+}
+
+// To the cache, where files lie under their sums, with links to them from the folders of commits.
+class CacheDownload {
+ public:
+  CacheDownload(std::string revision, remote::HubPlace place)
+      : revision_(std::move(revision)), place_(std::move(place)), cache_(place_.repo) {}
+
+  Result<DownloadReport> run(std::vector<WantedFile> files, const DownloadOptions& options) {
+    if (remote::is_hub_offline() || remote::is_hub_silent()) return describe_cached(files);
+    const std::string blobs = cache_.blob("");
+    std::error_code error;
+    fs::create_directories(blobs, error);
+    if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(blobs));
+    std::vector<std::unique_ptr<Item>> items;
+    for (WantedFile& file : files) {
+      if (!remote::is_hex(file.listed.etag, 40) && !remote::is_hex(file.listed.etag, 64)) {
+        return fail(Errc::kCorrupt, "{}: the hub tells no sum of it", shown(file.uri));
+      }
+      links_.push_back({.name = remote::parse_hub_place(file.uri)->file, .etag = file.listed.etag});
+      std::string path = cache_.blob(file.listed.etag);
+      const auto has_path = [&](const auto& item) { return item->path == path; };  // two names of one content are one blob
+      if (std::ranges::none_of(items, has_path)) items.push_back(make_item(std::move(file), std::move(path)));
+    }
+    Downloads downloads(std::move(items), options);
+    if (auto done = downloads.run(blobs); !done) return std::unexpected(done.error());
+    return link(downloads);
+  }
+
+ private:
+  struct Link {
+    std::string name;  // in the model
+    std::string etag;
+  };
+
+  DownloadReport describe_cached(std::span<const WantedFile> files) const {
+    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}};
+    for (const WantedFile& file : files) {
+      report.files.push_back({.path = report.folder + "/" + remote::parse_hub_place(file.uri)->file,
+                              .size = file.listed.size,
+                              .was_there = true,
+                              .checked = {}});
+    }
+    return report;
+  }
+
+  Result<DownloadReport> link(const Downloads& downloads) const {
+    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}, .fetched_bytes = downloads.fetched_bytes()};
+    for (const Link& link : links_) {
+      if (auto linked = cache_.link(place_.revision, link.name, link.etag); !linked) return std::unexpected(linked.error());
+      const auto item =
+          std::ranges::find_if(downloads.items(), [&](const auto& i) { return i->wanted.listed.etag == link.etag; });
+      report.files.push_back((*item)->result);
+      report.files.back().path = report.folder + "/" + link.name;
+    }
+    if (auto set = cache_.set_revision(revision_, place_.revision); !set) return std::unexpected(set.error());
+    return report;
+  }
+
+  std::string revision_;    // as it was asked for
+  remote::HubPlace place_;  // with a commit
+  remote::HubCache cache_;
+  std::vector<Link> links_;
+};
+
+}  // namespace
+
+Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options) {
+  if (!is_uri(uri)) return fail(Errc::kInvalidArgument, "{}: is no URI: nothing is to be downloaded", escape(uri));
+  if (folder.empty() && uri_scheme(uri) != "hf") {
+    return fail(Errc::kInvalidArgument, "{}: name a folder for it: only models of the hub have a place of their own", shown(uri));
+  }
+  const auto pinned = pin_path(uri, {.interrupted = options.interrupted});
+  if (!pinned) return fail_at(shown(uri), pinned.error());
+  auto files = list_wanted(*pinned, options);
+  if (!files) return fail_at(shown(uri), files.error());
+  if (folder.empty()) {
+    const std::string revision = remote::parse_hub_place(uri)->revision;
+    return CacheDownload(revision, *remote::parse_hub_place(*pinned)).run(std::move(*files), options);
+  }
+
+  if (auto checked = check_output_path(folder); !checked) return std::unexpected(checked.error());
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(folder));
+  std::vector<std::unique_ptr<Item>> items;
+  for (WantedFile& file : *files) {
+    std::string path = (fs::path(folder) / file.listed.name).string();
+    items.push_back(make_item(std::move(file), std::move(path)));
+  }
+  Downloads downloads(std::move(items), options);
+  if (auto done = downloads.run(folder); !done) return std::unexpected(done.error());
+  DownloadReport report{.folder = folder, .files = {}, .fetched_bytes = downloads.fetched_bytes()};
+  for (const auto& item : downloads.items()) report.files.push_back(item->result);
+  return report;
+}
+
+}  // namespace ballast

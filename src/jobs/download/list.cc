@@ -1,0 +1,101 @@
+#include "jobs/download/list.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <ballast/glob.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "format/safetensors/index.h"
+#include "scheme/parquet/metadata.h"
+#include "source/path/path.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_wanted(const std::string& name, const DownloadOptions& options) {
+  const auto matches = [&](const std::string& glob) { return glob_match(glob, name); };
+  return (options.include.empty() || std::ranges::any_of(options.include, matches)) &&
+         std::ranges::none_of(options.exclude, matches);
+}
+
+// HTTP has no lists, but a model's own files tell of others: the index of its shards, what was said of parts in Parquet.
+Result<void> add_told(const std::string& uri, const DownloadOptions& options, std::vector<ListedFile>& files) {
+  const auto add = [&](const std::string& name) {
+    if (std::ranges::find(files, name, &ListedFile::name) == files.end()) files.push_back({.name = name});
+  };
+  std::vector<std::string> names;
+  for (const ListedFile& file : files) names.push_back(file.name);
+  for (const std::string& name : names) {
+    const bool is_index = name.ends_with(".safetensors.index.json");
+    if (!is_index && name != kParquetMetadataFile) continue;
+    const auto text = read_text(join_path(uri, name), {.interrupted = options.interrupted});
+    if (!text) return fail_at(escape(name), text.error());
+    if (is_index) {
+      const auto index = safetensors::parse_index(*text);
+      if (!index) return fail_at(escape(name), index.error());
+      for (const auto& entry : index->entries) add(entry.shard);
+    } else if (const auto metadata = parse_parquet_metadata(*text)) {  // other things are called so, too
+      for (const ParquetMetadata::Part& part : metadata->parts) add(part.file);
+    }
+  }
+  return {};
+}
+
+// The one file that a URI stands for, by the list of its folder where there is one: it tells sums. Nothing if there is none.
+Result<std::optional<ListedFile>> find_file(const std::string& uri, const DownloadOptions& options) {
+  const auto beside = list_folder(parent_path(uri), {.interrupted = options.interrupted});
+  if (!beside) return std::unexpected(beside.error());
+  const auto found = std::ranges::find(*beside, file_name(uri), &ListedFile::name);
+  return found == beside->end() ? std::nullopt : std::optional(*found);
+}
+
+Result<std::vector<ListedFile>> list_files(const std::string& uri, const DownloadOptions& options) {
+  auto files = list_tree(uri, {.interrupted = options.interrupted});
+  if (files && is_http(uri)) {
+    if (auto added = add_told(uri, options, *files); !added) return std::unexpected(added.error());
+  }
+  return files;
+}
+
+Result<void> check_name(const std::string& name) {
+  const fs::path path(name);
+  const bool is_below = !name.empty() && path.is_relative() && std::ranges::find(path, fs::path("..")) == path.end() &&
+                        name.find('\0') == std::string::npos;
+  if (!is_below) return fail(Errc::kCorrupt, "the server names a file {}", quote(name));
+  if (name.ends_with(kIncompleteSuffix) || name.ends_with(kIncompleteJournalSuffix)) {
+    return fail(Errc::kUnsupported,
+                "the server has a file {}, and files that are not whole are called so: leave it out with --exclude", quote(name));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options) {
+  const bool has_lists = !is_http(uri);
+  auto files = is_folder(uri) ? list_files(uri, options) : Result<std::vector<ListedFile>>();
+  if (has_lists && (!files || files->empty()) && !file_name(uri).empty()) {  // an ending that says nothing
+    const auto file = find_file(uri, options);
+    if (!file && !files) return std::unexpected(files.error());
+    if (file && *file) return std::vector{WantedFile{.listed = **file, .uri = uri}};
+    if (!is_folder(uri)) return fail(Errc::kNotFound, "there is no such file");
+  }
+  if (!files) return std::unexpected(files.error());
+  if (!is_folder(uri)) return std::vector{WantedFile{.listed = {.name = file_name(uri)}, .uri = uri}};
+  std::vector<WantedFile> wanted;
+  for (ListedFile& file : *files) {
+    if (!is_wanted(file.name, options)) continue;
+    if (auto checked = check_name(file.name); !checked) return std::unexpected(checked.error());
+    std::string file_uri = join_path(uri, file.name);
+    wanted.push_back({.listed = std::move(file), .uri = std::move(file_uri)});
+  }
+  if (wanted.empty()) return fail(Errc::kNotFound, "has no files{}", options.include.empty() ? "" : " that match");
+  return wanted;
+}
+
+}  // namespace ballast

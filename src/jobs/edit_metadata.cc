@@ -1,0 +1,173 @@
+#include <ballast/metadata.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/json_walk.h"
+#include "base/text.h"
+#include "format/names.h"
+#include "format/safetensors/header.h"
+#include "format/safetensors/layout.h"
+#include "model/state.h"
+#include "output/output.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kKey = "\"__metadata__\":";
+
+// The bytes of a header's metadata: the entry without the comma that follows it.
+struct Entry {
+  std::size_t begin;
+  std::size_t end;
+};
+
+bool is_metadata_key(std::string_view token) {
+  if (token == kKey.substr(0, kKey.size() - 1)) return true;
+  if (token.find('\\') == std::string_view::npos) return false;
+  simdjson::dom::parser parser;
+  const auto decoded = parse_json(parser, token);
+  std::string_view text;
+  return decoded && decoded->get(text) == simdjson::SUCCESS && text == "__metadata__";
+}
+
+std::optional<Entry> find_metadata(std::string_view json) {
+  JsonWalk walk(json);
+  std::optional<Entry> entry;
+  for (JsonWalk::Token token{}; walk.next(token);) {
+    if (entry && walk.depth() == 1) {
+      entry->end = token.end;
+      return entry;
+    }
+    if (!entry && walk.depth() == 1 && token.kind == JsonWalk::Kind::kKey &&
+        is_metadata_key(json.substr(token.begin, token.end - token.begin))) {
+      entry = {.begin = token.begin, .end = token.end};
+    }
+  }
+  return std::nullopt;
+}
+
+// The header's JSON with other metadata, without trailing space. What follows the metadata stays where it was if it can.
+std::string with_metadata(std::string_view json, const Metadata& metadata) {
+  json = json.substr(0, json.find_last_not_of(kSpace) + 1);
+  const auto entry = find_metadata(json);
+  const std::size_t start = entry ? entry->begin : json.find('{') + 1;
+  std::size_t rest = entry ? entry->end : start;
+  std::string text = metadata.empty() ? std::string() : std::string(kKey) + safetensors::metadata_json(metadata);
+  std::string before(json.substr(0, start));
+
+  const std::size_t next = json.find_first_not_of(kSpace, rest);
+  if (text.empty() && json[next] == ',') {
+    rest = next + 1;
+  } else if (text.empty()) {
+    // The last entry goes, and the comma before it.
+    if (const std::size_t last = before.find_last_not_of(kSpace); before[last] == ',') before[last] = ' ';
+  } else if (!entry && json[next] != '}') {
+    text += ',';
+  }
+  const std::size_t room = rest - start;
+  if (text.size() < room) text.append(room - text.size(), ' ');
+  return before + text + std::string(json.substr(rest));
+}
+
+Result<Metadata> apply(const MetadataEdit& edit, Metadata metadata) {
+  for (const std::string& key : edit.unset) {
+    if (metadata.erase(key) == 0) return fail(Errc::kInvalidArgument, "there is no metadata {} to unset", quote(key));
+  }
+  for (const auto& [key, value] : edit.set) metadata[key] = value;
+  if (auto checked = check_names({}, metadata); !checked) return std::unexpected(checked.error());
+  return metadata;
+}
+
+// Overwrites the bytes in which `header` differs from `old`, all of them in one page.
+Result<void> overwrite(const std::string& path, std::string_view old, std::string_view header, bool& done) {
+  constexpr std::size_t kPage = 4096;
+  const auto differs = std::ranges::mismatch(old, header);
+  const auto first = static_cast<std::size_t>(differs.in1 - old.begin());
+  std::size_t end = header.size();
+  while (end > first && old[end - 1] == header[end - 1]) --end;
+  if (first / kPage != (end - 1) / kPage) return {};
+
+  const auto fail_here = [&](std::string_view what) { return fail_errno(Errc::kWrite, errno, "{}: {}", escape(path), what); };
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return fail_here("cannot write");
+  Result<void> outcome;
+  std::string now(old.size(), '\0');
+  if (::pread(fd, now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
+    outcome = fail(Errc::kIo, "{}: was changed by someone else meanwhile", escape(path));
+  } else if (const ssize_t count = ::pwrite(fd, header.data() + first, end - first, static_cast<off_t>(first)); count < 0) {
+    outcome = fail_here("writing the header");
+  }
+  if (outcome && ::fsync(fd) != 0) outcome = fail_here("cannot sync");
+  ::close(fd);
+  done = outcome.has_value();
+  return outcome;
+}
+
+Result<void> rewrite(const std::string& path, const Source& source, std::string_view header, std::uint64_t data_start,
+                     const Progress& progress) {
+  auto file = OutputFile::create(path);
+  if (!file) return std::unexpected(file.error());
+  const std::uint64_t bytes = source.size() - data_start;
+  if (auto reserved = file->reserve(header.size() + bytes); !reserved) return reserved;
+  if (auto written = file->write_at(0, as_bytes(header)); !written) return written;
+  constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
+  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
+    const std::uint64_t length = std::min(kPiece, bytes - at);
+    auto copied = file->copy_from(source, data_start + at, header.size() + at, length);
+    if (!copied) return copied.error().code == Errc::kWrite ? copied : fail_at(escape(path), copied.error());
+    if (progress && !progress(at + length, bytes, {})) return fail(Errc::kCancelled, "cancelled");
+  }
+  if (auto synced = file->sync(); !synced) return synced;
+  if (auto published = file->publish(); !published) return published;
+  return sync_folder(folder_of(file->path()));
+}
+
+}  // namespace
+
+Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options,
+                                     const Progress& progress) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
+  const auto model = Model::open(path, options);
+  if (!model) return std::unexpected(model.error());
+  if (!model->directory().empty() || model->format() != Format::kSafetensors) {
+    return fail(Errc::kInvalidArgument, "{}: metadata is edited in one .safetensors file at a time", escape(path));
+  }
+  const auto metadata = apply(edit, model->metadata());
+  if (!metadata) return fail_at(escape(path), metadata.error());
+  if (*metadata == model->metadata()) return MetadataChange::kNone;
+
+  const Source& source = ModelAccess::source(*model, 0);
+  const std::uint64_t data_start = model->files()[0].data_start;
+  std::string old(data_start, '\0');
+  if (auto read = source.read_at(0, std::as_writable_bytes(std::span(old))); !read) return fail_at(escape(path), read.error());
+
+  std::string header = old.substr(0, safetensors::kLengthBytes) +
+                       with_metadata(std::string_view(old).substr(safetensors::kLengthBytes), *metadata);
+  if (header.size() <= old.size()) {
+    header.append(old.size() - header.size(), ' ');
+    bool done = false;
+    if (auto written = overwrite(path, old, header, done); !written) return std::unexpected(written.error());
+    if (done) return MetadataChange::kInPlace;
+  }
+  constexpr std::size_t kAlignment = 8;
+  header.append((kAlignment - header.size() % kAlignment) % kAlignment, ' ');
+  const std::uint64_t length = header.size() - safetensors::kLengthBytes;
+  std::memcpy(header.data(), &length, sizeof(length));
+  if (length > options.max_header_bytes) {
+    return fail(Errc::kWrite, "{}: the header would take {} bytes, readers accept {}", escape(path), length,
+                options.max_header_bytes);
+  }
+  if (auto written = rewrite(path, source, header, data_start, progress); !written) return std::unexpected(written.error());
+  return MetadataChange::kRewritten;
+}
+
+}  // namespace ballast

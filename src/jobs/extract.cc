@@ -1,0 +1,149 @@
+#include <ballast/npy.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/ranges.h>
+
+#include <ballast/convert.h>
+
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "model/slice.h"
+#include "output/output.h"
+
+namespace ballast {
+namespace {
+
+// numpy's name for a dtype; empty where it has none.
+std::string_view descriptor(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return "|b1";
+    case DType::kU8: return "|u1";
+    case DType::kI8: return "|i1";
+    case DType::kI16: return "<i2";
+    case DType::kU16: return "<u2";
+    case DType::kF16: return "<f2";
+    case DType::kI32: return "<i4";
+    case DType::kU32: return "<u4";
+    case DType::kF32: return "<f4";
+    case DType::kC64: return "<c8";
+    case DType::kF64: return "<f8";
+    case DType::kI64: return "<i8";
+    case DType::kU64: return "<u8";
+    default: return {};
+  }
+}
+
+// Version 1.0 of the format: magic, length, a Python dict, padding to 64 bytes.
+std::string npy_header(DType dtype, Shape shape) {
+  constexpr std::size_t kAlignment = 64;
+  constexpr std::size_t kFixed = 10;
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descriptor(dtype),
+                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  dict.append((kAlignment - (kFixed + dict.size() + 1) % kAlignment) % kAlignment, ' ');
+  dict += '\n';
+  std::string header("\x93NUMPY\x01\x00", 8);
+  header += static_cast<char>(dict.size() & 0xffU);
+  header += static_cast<char>(dict.size() >> 8);
+  return header + dict;
+}
+
+// The slices that take a whole one apart along the first dimension, in order.
+class RowSlices {
+ public:
+  RowSlices(Shape shape, std::span<const Slice> slices, std::uint64_t rows, std::uint64_t row_bytes)
+      : slices_(slices.begin(), slices.end()), rows_(rows) {
+    constexpr std::uint64_t kMostBytes = std::uint64_t{8} << 20;
+    // Two rows end on a byte even where one does not.
+    step_ = std::max<std::uint64_t>(kMostBytes / std::max<std::uint64_t>(row_bytes, 1) / 2 * 2, 2);
+    if (slices_.empty() && !shape.empty()) slices_.emplace_back();
+    if (!shape.empty()) range_ = resolve_slice(slices_.front(), static_cast<std::int64_t>(shape.front()));
+  }
+
+  bool done() const { return at_ >= rows_; }
+
+  std::span<const Slice> next() {
+    const std::uint64_t end = std::min(at_ + step_, rows_);
+    if (!slices_.empty()) {
+      const auto position = [&](std::uint64_t row) { return range_.start + static_cast<std::int64_t>(row) * range_.step; };
+      const std::int64_t last = position(end - 1) + (range_.step > 0 ? 1 : -1);
+      slices_.front() = {.start = position(at_), .stop = last < 0 ? std::nullopt : std::optional(last), .step = range_.step};
+    }
+    at_ = end;
+    return slices_;
+  }
+
+ private:
+  std::vector<Slice> slices_;
+  SliceRange range_{};
+  std::uint64_t rows_;
+  std::uint64_t step_;
+  std::uint64_t at_ = 0;
+};
+
+}  // namespace
+
+Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
+                        const Progress& progress) {
+  const TensorInfo* const tensor = model.find(name);
+  if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(model.path()), quote(name));
+  const auto error_here = [&](const Error& error) {
+    return fail_at(escape(model.path()), Error(error).at(fmt::format("tensor {}", quote(name))));
+  };
+  const DType dtype = descriptor(tensor->dtype).empty() ? DType::kF32 : tensor->dtype;
+  if (!can_convert(tensor->dtype, dtype)) {
+    return error_here(
+        {.code = Errc::kUnsupported, .message = fmt::format("{} has no counterpart in numpy", ballast::name(tensor->dtype))});
+  }
+  if (constexpr std::size_t kMostDims = 64; tensor->shape.size() > kMostDims) {
+    return error_here({.code = Errc::kUnsupported,
+                       .message = fmt::format("has {} dimensions, numpy takes {}", tensor->shape.size(), kMostDims)});
+  }
+  const auto plan = plan_slice(tensor->shape, tensor->dtype, slices);
+  if (!plan) return error_here(plan.error());
+  if (auto written = write(as_bytes(npy_header(dtype, plan->shape))); !written) return std::unexpected(written.error());
+
+  const std::uint64_t rows = plan->bytes == 0 ? 0 : plan->shape.empty() ? 1 : plan->shape.front();
+  RowSlices parts(tensor->shape, slices, rows, rows == 0 ? 0 : plan->bytes / rows);
+  std::uint64_t done_bytes = 0;
+  while (!parts.done()) {
+    if (progress && !progress(done_bytes, plan->bytes, name)) return fail(Errc::kCancelled, "cancelled");
+    const auto part = model.slice(name, parts.next());
+    if (!part) return std::unexpected(part.error());
+    done_bytes += part->bytes().size();
+    if (dtype == tensor->dtype) {
+      if (auto written = write(part->bytes()); !written) return std::unexpected(written.error());
+      continue;
+    }
+    const std::size_t size = part->bytes().size() * 8 / bits(tensor->dtype) * bits(dtype) / 8;
+    const Bytes converted(allocate_bytes(size));
+    if (auto done = convert_values(tensor->dtype, part->bytes(), dtype, {converted.get(), size}); !done) {
+      return error_here(done.error());
+    }
+    if (auto written = write({converted.get(), size}); !written) return std::unexpected(written.error());
+  }
+  return dtype;
+}
+
+Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
+                       const Progress& progress) {
+  auto output = Output::file(path);
+  const auto file = output.add("");
+  if (!file) return std::unexpected(file.error());
+  std::uint64_t offset = 0;
+  auto dtype = write_npy(
+      model, name, slices,
+      [&](std::span<const std::byte> bytes) -> Result<void> {
+        auto written = output[*file].write_at(offset, bytes);
+        offset += bytes.size();
+        return written;
+      },
+      progress);
+  if (!dtype) return dtype;
+  if (auto committed = output.commit(true); !committed) return std::unexpected(committed.error());
+  return dtype;
+}
+
+}  // namespace ballast

@@ -1,0 +1,45 @@
+#include "model/identity.h"
+
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "model/state.h"
+#include "source/uri.h"
+
+namespace ballast {
+
+Result<std::string> describe_files(const Model& model) {
+  std::string text;
+  for (std::uint32_t i = 0; i < model.files().size(); ++i) {
+    const ModelFile& file = model.files()[i];
+    if (const std::string identity = ModelAccess::source(model, i).identity(); !identity.empty()) {
+      text += fmt::format("{}\n{} {}\n", file.path, file.size, identity);
+      continue;
+    }
+    if (is_uri(file.path)) {
+      return fail(Errc::kUnsupported,
+                  "{}: the server tells neither an ETag nor a date of it, so nobody knows whether it stays the same: "
+                  "it cannot be resumed",
+                  escape(file.path));
+    }
+    struct stat status{};
+    if (::stat(file.path.c_str(), &status) != 0)
+      return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));
+    text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  }
+  return text;
+}
+
+std::string files_json(const Model& model) {
+  std::string text = "[";
+  for (const ModelFile& file : model.files()) {
+    text += text.size() > 1 ? ", {\"name\": " : "{\"name\": ";
+    append_json_string(escape(file_name(file.path)), text);
+    text += fmt::format(", \"size\": {}}}", file.size);
+  }
+  return text + "]";
+}
+
+}  // namespace ballast

@@ -1,0 +1,214 @@
+#include "output/directory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "model/locate.h"
+#include "scheme/parquet/metadata.h"
+#include "scheme/mlx/side_files.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unexpected<Error> fail_here(const std::string& path, std::string_view what, int error) {
+  return fail_errno(Errc::kWrite, error, "{}: {}", escape(path), what);
+}
+
+std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
+
+Result<std::vector<fs::directory_entry>> list(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) entries.push_back(*entry);
+  if (error) return fail_here(path, "cannot list the directory", error.value());
+  return entries;
+}
+
+bool same_device(const std::string& a, const std::string& b) {
+  struct stat x{};
+  struct stat y{};
+  return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev;
+}
+
+// Of a run that died while it filled the directory.
+constexpr std::string_view kIncomplete = ".incomplete";
+
+bool is_directory(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.is_directory(ignored) && !entry.is_symlink(ignored);
+}
+
+// How the names end of directories that are to become `path`.
+std::string staging_suffix(const std::string& path) {
+  constexpr std::size_t kMost = 200;  // of the 255 bytes that a name may have
+  return fmt::format("-{}", file_name(path).substr(0, kMost));
+}
+
+// Of the directories that were to become `path`, those alive are locked.
+void remove_stale(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const std::string like = file_name(hidden_name(folder)) + staging_suffix(path);
+  const std::string_view begin = std::string_view(like).substr(0, like.find('-'));
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() != like.size() || !name.starts_with(begin) || !name.ends_with(staging_suffix(path))) continue;
+    const int lock = lock_directory(entry->path().string());
+    if (lock < 0) continue;
+    std::error_code ignored;
+    fs::remove_all(entry->path(), ignored);
+    ::close(lock);
+  }
+}
+
+bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(".parquet"); }
+
+// Why a directory cannot be exchanged for another; empty if it can.
+std::string irreplaceable(const std::string& path, const std::vector<fs::directory_entry>& entries) {
+  const std::string folder = folder_of(path);
+  if (!same_device(path, folder)) return "it is a mount point";
+  if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} cannot be written", escape(folder));
+  const auto inner = std::ranges::find_if(
+      entries, [](const fs::directory_entry& entry) { return is_directory(entry) && entry.path().filename() != kIncomplete; });
+  return inner == entries.end() ? "" : fmt::format("it holds a folder, {}", quote(inner->path().filename().string()));
+}
+
+}  // namespace
+
+int lock_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
+bool is_model_name(std::string_view name) {
+  return is_parquet_part(name) || name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
+         is_side_file(name) || name == "quantization_config.json" || name.ends_with(".safetensors.index.json") ||
+         is_shard_name(name);
+}
+
+OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      mode_(other.mode_),
+      staging_(std::exchange(other.staging_, {})),
+      lock_(std::exchange(other.lock_, -1)) {}
+
+OutputDirectory::~OutputDirectory() {
+  std::error_code ignored;
+  if (!staging_.empty()) fs::remove_all(staging_, ignored);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
+  std::error_code error;
+  const fs::path whole = fs::exists(path, error) ? fs::canonical(path, error) : fs::absolute(path, error).lexically_normal();
+  std::string place = whole.has_filename() ? whole.string() : whole.parent_path().string();
+  if (error || place.empty()) return fail(Errc::kWrite, "'{}': cannot write: not the name of a directory", escape(path));
+
+  remove_stale(place);
+  if (!fs::exists(place, error)) {
+    if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a link to nothing", escape(path));
+    if (::access(folder_of(place).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
+    return OutputDirectory(std::move(place), Mode::kNew);
+  }
+  if (!fs::is_directory(place, error)) {
+    return fail(Errc::kWrite,
+                "{}: cannot write: it is there and is not a directory; one file's name ends in .safetensors or .mlx",
+                escape(path));
+  }
+  const auto entries = list(place);
+  if (!entries) return std::unexpected(entries.error());
+  const bool has_model = std::ranges::any_of(
+      *entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
+  if (!has_model) return OutputDirectory(std::move(place), Mode::kFill);
+  const std::string why = irreplaceable(place, *entries);
+  if (!why.empty()) return fail(Errc::kWrite, "{}: cannot replace the model in it: {}; name a new directory", escape(path), why);
+  return OutputDirectory(std::move(place), Mode::kReplace);
+}
+
+Result<OutputFile> OutputDirectory::add(std::string_view name) const {
+  return OutputFile::create(fmt::format("{}/{}", path_, name), mode_ == Mode::kFill ? path_ : folder_of(path_));
+}
+
+Result<void> OutputDirectory::commit(std::vector<OutputFile>& files, bool sync) {
+  for (OutputFile& file : files) {
+    if (!sync) break;
+    if (auto synced = file.sync(); !synced) return synced;
+  }
+  if (mode_ == Mode::kFill) return fill(files, sync);
+  if (auto staged = stage(files, sync); !staged) return staged;
+  if (auto swapped = swap_in(); !swapped) return swapped;
+  return sync ? sync_folder(folder_of(path_)) : Result<void>();
+}
+
+Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) const {
+  for (const OutputFile& file : files) {
+    if (auto checked = check_replaceable(file.path()); !checked) return checked;
+  }
+  for (OutputFile& file : files) {
+    if (auto published = file.publish(); !published) return published;
+  }
+  return sync ? sync_folder(path_) : Result<void>();
+}
+
+Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
+  std::string staging = hidden_name(folder_of(path_)) + staging_suffix(path_);
+  if (::mkdir(staging.c_str(), 0777) != 0) return fail_here(path_, "cannot make the directory", errno);
+  staging_ = std::move(staging);
+  lock_ = lock_directory(staging_);
+  if (mode_ == Mode::kReplace) {
+    struct stat replaced{};
+    if (::stat(path_.c_str(), &replaced) == 0) ::chmod(staging_.c_str(), replaced.st_mode & 07777U);
+    if (auto carried = carry_over(files); !carried) return carried;
+  }
+  for (OutputFile& file : files) {
+    if (auto published = file.publish_new(staging_ + "/" + file_name(file.path())); !published) return published;
+  }
+  return sync ? sync_folder(staging_) : Result<void>();
+}
+
+// Gives the files that stay a second name in the new directory.
+Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) const {
+  const auto entries = list(path_);
+  if (!entries) return std::unexpected(entries.error());
+  const bool was_parquet = std::ranges::any_of(
+      *entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
+  for (const fs::directory_entry& entry : *entries) {
+    const std::string name = entry.path().filename().string();
+    if (was_parquet && name == kParquetMetadataFile) continue;  // it tells of parts that go
+    const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
+    if (is_new || is_model_name(name) || name == kIncomplete) continue;
+    const std::string kept = staging_ + "/" + name;
+    if (::link(entry.path().c_str(), kept.c_str()) == 0) continue;
+    std::error_code error;  // some systems let nobody link a file of someone else
+    fs::copy(entry.path(), kept, fs::copy_options::copy_symlinks, error);
+    if (error) return fail_here(entry.path().string(), "cannot keep the file", error.value());
+  }
+  return {};
+}
+
+// What is at `staging_` afterwards, if anything, is the old directory, and goes when this object does.
+Result<void> OutputDirectory::swap_in() {
+  const unsigned flags = mode_ == Mode::kReplace ? RENAME_EXCHANGE : 0;
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), flags) != 0) {
+    return fail_here(path_, "cannot give the directory its name", errno);
+  }
+  if (mode_ == Mode::kNew) staging_.clear();
+  return {};
+}
+
+}  // namespace ballast

@@ -1,0 +1,214 @@
+#include "output/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+std::string descriptor_path(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+// Where a link leads in the end: the file that a plain write would change.
+std::string follow_links(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  const auto real = std::filesystem::weakly_canonical(path, error);
+  return error ? path : real.string();
+}
+
+struct Opened {
+  int fd;
+  std::string hidden;  // empty for a file without a name
+};
+
+Opened open_unnamed(const std::string& folder) {
+  constexpr mode_t kMode = 0666;  // less the umask
+  const int unnamed = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+  if (unnamed >= 0 && ::access(descriptor_path(unnamed).c_str(), F_OK) == 0) return {.fd = unnamed, .hidden = {}};
+  if (unnamed >= 0) ::close(unnamed);
+  std::string hidden = hidden_name(folder);
+  const int named = ::open(hidden.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode);
+  return {.fd = named, .hidden = std::move(hidden)};
+}
+
+}  // namespace
+
+Result<void> check_replaceable(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  if (S_ISDIR(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is a directory", escape(path));
+  if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is not a regular file", escape(path));
+  if (::access(path.c_str(), W_OK) != 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
+  return {};
+}
+
+std::string folder_of(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+std::string hidden_name(const std::string& folder) {
+  std::random_device random;
+  return fmt::format("{}/.ballast-{:08x}{:08x}", folder, random(), random());
+}
+
+Result<void> sync_folder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  // Some filesystems cannot sync a folder; the file itself is safe by then.
+  if (!synced && error != EINVAL) return fail_errno(Errc::kWrite, error, "{}: cannot sync the folder", escape(folder));
+  return {};
+}
+
+OutputFile::OutputFile(std::string path, std::string folder, int fd, std::string hidden)
+    : path_(std::move(path)), folder_(std::move(folder)), fd_(fd), hidden_(std::move(hidden)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      folder_(std::move(other.folder_)),
+      fd_(std::exchange(other.fd_, -1)),
+      hidden_(std::exchange(other.hidden_, {})),
+      kept_(other.kept_) {}
+
+OutputFile::~OutputFile() {
+  if (!hidden_.empty() && !kept_) ::unlink(hidden_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) const {
+  return fail_errno(Errc::kWrite, error, "{}: {}", escape(path_), what);
+}
+
+Result<void> check_output_path(const std::string& path) {
+  if (!is_uri(path)) return {};
+  return fail(Errc::kInvalidArgument, "{}: nothing can be written to a server: name a path of this machine", shown(path));
+}
+
+Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
+  if (path.find('\0') != std::string::npos) {
+    return fail(Errc::kWrite, "{}: cannot write: the path holds a NUL byte", escape(path));
+  }
+  if (folder.empty()) {
+    path = follow_links(path);
+    folder = folder_of(path);
+    if (auto checked = check_replaceable(path); !checked) return std::unexpected(checked.error());
+  }
+  auto [fd, hidden] = open_unnamed(folder);
+  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
+  return OutputFile(std::move(path), std::move(folder), fd, std::move(hidden));
+}
+
+Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
+  const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(kept));
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    ::close(fd);
+    return fail(Errc::kWrite, "{}: another run is at work on it", escape(kept));
+  }
+  std::string folder = folder_of(kept);
+  OutputFile file(std::move(path), std::move(folder), fd, std::move(kept));
+  file.kept_ = true;
+  return file;
+}
+
+Result<std::uint64_t> OutputFile::size() const {
+  struct stat status{};
+  if (::fstat(fd_, &status) != 0) return fail_here("fstat", errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+Result<void> OutputFile::clear() {
+  if (::ftruncate(fd_, 0) != 0) return fail_here("cannot empty the file", errno);
+  return {};
+}
+
+Result<void> OutputFile::reserve(std::uint64_t size) {
+  if (size == 0) return {};
+  int failed = 0;
+  do {
+    failed = ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  } while (failed == EINTR);
+  if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ::ftruncate(fd_, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  if (failed != 0) return fail_here(fmt::format("no room for {} bytes", size), failed);
+  return {};
+}
+
+Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel moves at most 2 GiB - 4 KiB
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_here(fmt::format("writing {} bytes at {}", bytes.size(), offset), errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return {};
+}
+
+Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t moved = source.copy_to(from, length, fd_, offset);
+  if (moved == length) return {};
+  // What the kernel would not move goes through memory, and so tells which side is to blame.
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  const Bytes buffer(allocate_bytes(std::min(kPiece, length - moved)));
+  for (std::uint64_t at = moved; at < length; at += kPiece) {
+    const std::span<std::byte> piece(buffer.get(), std::min(kPiece, length - at));
+    if (auto read = source.read_at(from + at, piece); !read) return read;
+    if (auto written = write_at(offset + at, piece); !written) return written;
+  }
+  return {};
+}
+
+Result<void> OutputFile::sync() {
+  if (::fsync(fd_) != 0) return fail_here("cannot sync", errno);
+  return {};
+}
+
+Result<void> OutputFile::link_to(const std::string& name) {
+  const int linked = hidden_.empty() ? ::linkat(AT_FDCWD, descriptor_path(fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW)
+                                     : ::rename(hidden_.c_str(), name.c_str());
+  if (linked != 0) return fail_here("cannot give it its name", errno);
+  hidden_ = name;
+  return {};
+}
+
+Result<void> OutputFile::publish_new(const std::string& path) {
+  if (auto linked = link_to(path); !linked) return linked;
+  hidden_.clear();
+  return {};
+}
+
+Result<void> OutputFile::publish() {
+  struct stat replaced{};
+  if (::stat(path_.c_str(), &replaced) != 0) {
+    auto published = publish_new(path_);
+    if (published || published.error().system_error != EEXIST) return published;
+    if (::stat(path_.c_str(), &replaced) != 0) return published;  // else another run was faster: the last one counts
+  }
+  ::fchmod(fd_, replaced.st_mode & 07777U);
+  if (hidden_.empty()) {
+    if (auto linked = link_to(hidden_name(folder_)); !linked) return linked;
+  }
+  if (::rename(hidden_.c_str(), path_.c_str()) != 0) return fail_here("cannot replace the file", errno);
+  hidden_.clear();
+  return {};
+}
+
+}  // namespace ballast

@@ -1,0 +1,118 @@
+#include "output/output.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "source/path/path.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+// With what other runs, with other shards, may have left there.
+void remove_incomplete(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (is_model_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+  }
+  ::rmdir(folder.c_str());
+}
+
+// Whether a path leads to what is open, which someone else may have removed just before it was locked.
+bool is_still_there(const std::string& path, int fd) {
+  struct stat open{};
+  struct stat named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void remove_leftovers(const std::string& directory) {
+  const auto place = OutputDirectory::create(directory);
+  if (!place) return;
+  for (const std::string& folder : {place->incomplete_beside(), place->incomplete_inside()}) {
+    std::error_code ignored;  // a journal is of other work, which can be resumed
+    if (!std::filesystem::exists(folder + "/journal", ignored)) remove_incomplete(folder);
+  }
+}
+
+Result<Output> Output::directory(const std::string& path) {
+  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
+  auto directory = OutputDirectory::create(path);
+  if (!directory) return std::unexpected(directory.error());
+  return Output(path, std::move(*directory));
+}
+
+Result<std::size_t> Output::add(std::string_view name) {
+  auto file = directory_ ? directory_->add(name) : OutputFile::create(path_);
+  if (!file) return std::unexpected(file.error());
+  files_.push_back(std::move(*file));
+  return files_.size() - 1;
+}
+
+Result<void> Output::keep_incomplete() {
+  incomplete_ = directory_ ? directory_->incomplete() : path_ + ".incomplete";
+  if (!directory_) return {};
+  do {
+    if (::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
+      return fail_errno(Errc::kWrite, errno, "{}: cannot make the directory", escape(incomplete_));
+    }
+    lock_ = OpenFile(lock_directory(incomplete_));
+    if (lock_.fd() < 0) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));
+  } while (!is_still_there(incomplete_, lock_.fd()));
+  return {};
+}
+
+Result<std::size_t> Output::add_kept(std::string_view name) {
+  if (!directory_) {
+    if (auto checked = check_replaceable(path_); !checked) return std::unexpected(checked.error());
+  }
+  auto file = directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
+                                                   fmt::format("{}/{}", incomplete_, name))
+                         : OutputFile::create_kept(path_, incomplete_);
+  if (!file) return std::unexpected(file.error());
+  files_.push_back(std::move(*file));
+  return files_.size() - 1;
+}
+
+std::string Output::journal_path() const { return incomplete_ + (directory_ ? "/journal" : ".journal"); }
+
+Result<void> Output::add(const Companion& companion) {
+  const auto added = add(companion.name);
+  if (!added) return std::unexpected(added.error());
+  OutputFile& file = files_[*added];
+  if (companion.path.empty()) return file.write_at(0, as_bytes(companion.text));
+  const auto source = open_path(companion.path, {.access = Access::kPread});
+  if (!source) return fail_at(shown(companion.path), source.error());
+  return file.copy_from(**source, 0, 0, (*source)->size());
+}
+
+Result<void> Output::commit(bool sync) {
+  for (OutputFile& file : files_) {
+    if (!sync) break;
+    if (auto synced = file.sync(); !synced) return synced;
+  }
+  // From here on the files move to their places, so what is noted of those kept is no longer true.
+  if (!incomplete_.empty()) ::unlink(journal_path().c_str());
+  if (directory_) {
+    auto committed = directory_->commit(files_, sync);
+    if (committed && !incomplete_.empty()) remove_incomplete(incomplete_);
+    return committed;
+  }
+  OutputFile& file = files_.front();
+  if (auto published = file.publish(); !published) return published;
+  return sync ? sync_folder(folder_of(file.path())) : Result<void>();
+}
+
+}  // namespace ballast

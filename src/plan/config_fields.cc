@@ -1,0 +1,306 @@
+#include "plan/config_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <ranges>
+#include <type_traits>
+
+#include <fmt/ranges.h>
+
+#include "base/fail.h"
+#include "base/json.h"
+#include "base/regex.h"
+#include "base/text.h"
+
+namespace ballast {
+namespace {
+
+// "2, 3 or 4"
+std::string one_of(std::span<const std::string> words) {
+  if (words.size() == 1) return words.front();
+  return fmt::format("{} or {}", fmt::join(words.first(words.size() - 1), ", "), words.back());
+}
+
+// What a field may be: each has these values, and says which they are.
+
+template <unsigned... kValues>
+struct OneOf {
+  static bool has(unsigned value) { return ((value == kValues) || ...); }
+  static std::string text() { return one_of(std::array{fmt::to_string(kValues)...}); }
+};
+
+template <unsigned kFirst, unsigned kLast>
+struct FromTo {
+  static bool has(double value) { return value >= kFirst && value <= kLast; }
+  static std::string text() { return fmt::format("from {} to {}", kFirst, kLast); }
+};
+
+struct AboveZero {
+  static bool has(double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }
+  static std::string text() { return "a number above 0"; }
+};
+
+struct TrueOrFalse {
+  static bool has(bool) { return true; }
+  static std::string text() { return "true or false"; }
+};
+
+template <auto kFirst, auto kLast>
+struct Words {
+  using Word = decltype(kFirst);
+
+  static bool has(Word word) { return word >= kFirst && word <= kLast; }
+  static std::string text() {
+    std::vector<std::string> names;
+    for (const Word word : all()) names.emplace_back(name(word));
+    return one_of(names);
+  }
+  static auto all() {
+    return std::views::iota(static_cast<int>(kFirst), static_cast<int>(kLast) + 1) |
+           std::views::transform([](int word) { return static_cast<Word>(word); });
+  }
+};
+
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<bool> parse_bool(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kTrue{"true", "yes", "on", "1"};
+  constexpr std::array<std::string_view, 4> kFalse{"false", "no", "off", "0"};
+  const std::string lower = lowercase(text);
+  if (std::ranges::find(kTrue, lower) != kTrue.end()) return true;
+  if (std::ranges::find(kFalse, lower) != kFalse.end()) return false;
+  return std::nullopt;
+}
+
+template <class T, class Allowed>
+std::optional<T> parse_word(std::string_view text) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return parse_bool(text);
+  } else if constexpr (std::is_enum_v<T>) {
+    for (const T word : Allowed::all()) {
+      if (name(word) == text) return word;
+    }
+    return std::nullopt;
+  } else {
+    return parse_number<T>(text);
+  }
+}
+
+template <class T>
+std::string print_word(T value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(name(value));
+  } else {
+    return fmt::to_string(value);
+  }
+}
+
+std::unexpected<Error> reject(std::string_view field, std::string_view found, std::string_view allowed) {
+  return fail(Errc::kInvalidArgument, "{} is {}, it must be {}", field, found, allowed);
+}
+
+std::string describe(const ConfigValue& value) {
+  if (const auto* const word = std::get_if<std::string>(&value)) return quote(*word);
+  return std::holds_alternative<std::vector<std::string>>(value) ? "a list" : "a set of pairs";
+}
+
+template <class T>
+struct OptionalOf {
+  using Value = T;
+  static constexpr bool kIs = false;
+};
+template <class T>
+struct OptionalOf<std::optional<T>> {
+  using Value = T;
+  static constexpr bool kIs = true;
+};
+
+template <auto kMember>
+using MemberType = std::remove_cvref_t<decltype(std::declval<QuantizeConfig&>().*kMember)>;
+
+// A field of one word or number.
+template <auto kMember, class Allowed>
+struct WordField {
+  using Optional = OptionalOf<MemberType<kMember>>;
+  using Value = Optional::Value;
+
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const text = std::get_if<std::string>(&value);
+    if (text == nullptr) return reject(field, describe(value), Allowed::text());
+    if constexpr (Optional::kIs) {
+      (config.*kMember).reset();
+      if (text->empty()) return {};
+    }
+    const std::optional<Value> parsed = parse_word<Value, Allowed>(*text);
+    if (!parsed) return reject(field, quote(*text), Allowed::text());
+    const Value word = *parsed;
+    config.*kMember = word;
+    return check(field, config);
+  }
+
+  static Result<void> check(std::string_view field, const QuantizeConfig& config) {
+    const std::optional<Value> value = config.*kMember;
+    if (value && !Allowed::has(*value)) return reject(field, print_word(*value), Allowed::text());
+    return {};
+  }
+
+  static ConfigValue get(const QuantizeConfig& config) {
+    const std::optional<Value> value = config.*kMember;
+    return value ? print_word(*value) : std::string();
+  }
+};
+
+Result<void> check_name(std::string_view field, std::string_view text) {
+  if (text.empty()) return fail(Errc::kInvalidArgument, "{} has an empty name", field);
+  if (!is_utf8(text)) return fail(Errc::kInvalidArgument, "{}: {} is not UTF-8", field, quote(text));
+  return {};
+}
+
+Result<void> check_regex(std::string_view field, std::string_view text) {
+  if (auto checked = check_name(field, text); !checked) return checked;
+  if (const auto regex = Regex::compile(text); !regex) return fail_at(field, regex.error());
+  return {};
+}
+
+template <auto kMember, auto kCheckOne, std::size_t kMost>
+struct ListField {
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const list = std::get_if<std::vector<std::string>>(&value);
+    if (list == nullptr) return reject(field, describe(value), "a list");
+    config.*kMember = *list;
+    return check(field, config);
+  }
+
+  static Result<void> check(std::string_view field, const QuantizeConfig& config) {
+    const auto& list = config.*kMember;
+    if (list.size() > kMost) return reject(field, fmt::format("{} entries long", list.size()), fmt::format("at most {}", kMost));
+    for (const std::string& text : list) {
+      if (auto checked = kCheckOne(field, text); !checked) return checked;
+    }
+    return {};
+  }
+
+  static ConfigValue get(const QuantizeConfig& config) { return config.*kMember; }
+};
+
+template <auto kMember, class Allowed>
+struct PairsField {
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const pairs = std::get_if<std::map<std::string, std::string>>(&value);
+    if (pairs == nullptr) return reject(field, describe(value), "pairs of a name and its bits");
+    (config.*kMember).clear();
+    for (const auto& [name, text] : *pairs) {
+      const auto number = parse_number<unsigned>(text);
+      if (!number) return reject_one(field, name, quote(text));
+      (config.*kMember).emplace(name, *number);
+    }
+    return check(field, config);
+  }
+
+  static Result<void> check(std::string_view field, const QuantizeConfig& config) {
+    for (const auto& [name, number] : config.*kMember) {
+      if (auto checked = check_name(field, name); !checked) return checked;
+      if (!Allowed::has(number)) return reject_one(field, name, fmt::to_string(number));
+    }
+    return {};
+  }
+
+  static ConfigValue get(const QuantizeConfig& config) {
+    std::map<std::string, std::string> pairs;
+    for (const auto& [name, number] : config.*kMember) pairs.emplace(name, fmt::to_string(number));
+    return pairs;
+  }
+
+ private:
+  static std::unexpected<Error> reject_one(std::string_view field, std::string_view name, std::string_view found) {
+    return fail(Errc::kInvalidArgument, "{}: {} is {}, it must be {}", field, quote(name), found, Allowed::text());
+  }
+};
+
+template <class Kind>
+constexpr ConfigField field(std::string_view name) {
+  return {.name = name, .set = Kind::set, .check = Kind::check, .get = Kind::get};
+}
+
+constexpr std::size_t kMostNames = 100'000;
+constexpr std::size_t kMostPatterns = 1'000;  // each takes time to compile, and is tried on each tensor
+
+using Config = QuantizeConfig;
+using Toggle = TrueOrFalse;
+
+constexpr std::array kFields{
+    field<WordField<&Config::deployment_profile, Words<Profile::kEdge, Profile::kCloud>>>("deployment_profile"),
+    field<WordField<&Config::bit_width, OneOf<2, 3, 4, 5, 6, 8>>>("bit_width"),
+    field<WordField<&Config::group_size, OneOf<32, 64, 128, 256>>>("group_size"),
+    field<WordField<&Config::method, Words<QuantizeMethod::kRtn, QuantizeMethod::kHqq>>>("method"),
+    field<WordField<&Config::format, Words<QuantizeFormat::kParquet, QuantizeFormat::kMlx>>>("format"),
+    field<WordField<&Config::recipe, Words<Recipe::kUniform, Recipe::kMixed4And6>>>("recipe"),
+    field<WordField<&Config::modality, Words<Modality::kText, Modality::kAudio>>>("modality"),
+    field<WordField<&Config::min_accuracy, FromTo<0, 1>>>("min_accuracy"),
+    field<WordField<&Config::fail_fast, Toggle>>("fail_fast"),
+    field<WordField<&Config::skip_sensitive_layers, Toggle>>("skip_sensitive_layers"),
+    field<ListField<&Config::sensitive_layer_names, check_name, kMostNames>>("sensitive_layer_names"),
+    field<ListField<&Config::sensitive_layer_patterns, check_regex, kMostPatterns>>("sensitive_layer_patterns"),
+    field<PairsField<&Config::layer_bit_widths, OneOf<2, 3, 4, 5, 6, 8, 16>>>("layer_bit_widths"),
+    field<WordField<&Config::num_threads, FromTo<0, 1024>>>("num_threads"),
+    field<WordField<&Config::max_memory_limit_mb, FromTo<16, 1'048'576>>>("max_memory_limit_mb"),
+    field<WordField<&Config::target_model_size_mb, AboveZero>>("target_model_size_mb"),
+    field<WordField<&Config::enable_time_aware, Toggle>>("enable_time_aware"),
+    field<WordField<&Config::enable_spatial, Toggle>>("enable_spatial"),
+    field<WordField<&Config::num_time_groups, FromTo<1, 1000>>>("num_time_groups"),
+    field<WordField<&Config::calibration_samples, FromTo<1, 1'000'000>>>("calibration_samples"),
+};
+
+// How many letters must be put in, taken out or changed, to make `a` into `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+ConfigValue ConfigField::empty_value() const {
+  ConfigValue value = get({});
+  std::visit([](auto& held) { held.clear(); }, value);
+  return value;
+}
+
+std::span<const ConfigField> config_fields() { return kFields; }
+
+Result<const ConfigField*> find_config_field(std::string_view name) {
+  const auto found = std::ranges::find(kFields, name, &ConfigField::name);
+  if (found != kFields.end()) return &*found;
+
+  constexpr std::size_t kLongest = 40;  // than any field, with room for mistakes
+  constexpr std::size_t kMostMistakes = 2;
+  if (name.size() <= kLongest) {
+    const auto distance = [&](const ConfigField& known) { return edit_distance(name, known.name); };
+    const auto nearest = std::ranges::min_element(kFields, {}, distance);
+    if (distance(*nearest) <= kMostMistakes) {
+      return fail(Errc::kInvalidArgument, "no such setting: {}; did you mean {}?", quote(name), nearest->name);
+    }
+  }
+  return fail(Errc::kInvalidArgument, "no such setting: {}; there are {}", quote(name),
+              fmt::join(kFields | std::views::transform(&ConfigField::name), ", "));
+}
+
+}  // namespace ballast

@@ -1,0 +1,308 @@
+#include "plan/layer_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <ranges>
+
+#include <ballast/glob.h>
+
+#include "base/fail.h"
+#include "base/regex.h"
+#include "base/text.h"
+#include "plan/mixed_bits.h"
+
+namespace ballast {
+namespace {
+
+constexpr unsigned kKept = 16;  // as layer_bit_widths says it
+
+bool has_any(std::string_view text, std::span<const std::string_view> parts) {
+  return std::ranges::any_of(parts, [&](std::string_view part) { return text.contains(part); });
+}
+
+// model.layers.0.mlp.up_proj for model.layers.0.mlp.up_proj.weight
+std::string_view layer_of(std::string_view tensor) {
+  constexpr std::string_view kSuffix = ".weight";
+  return tensor.ends_with(kSuffix) ? tensor.substr(0, tensor.size() - kSuffix.size()) : tensor;
+}
+
+bool is_sensitive(std::string_view tensor) {
+  constexpr std::array<std::string_view, 7> kParts{"embed", "norm", "ln_", "lm_head", ".head.", "pooler", "time_emb"};
+  return has_any(lowercase(tensor), kParts);
+}
+
+bool is_of_experts(std::string_view tensor) {
+  constexpr std::array<std::string_view, 2> kParts{"expert", "switch_mlp"};
+  return has_any(lowercase(tensor), kParts);
+}
+
+// What decides which experts a token goes to: small, and every error in it sends tokens astray.
+bool is_router(std::string_view tensor) {
+  constexpr std::array<std::string_view, 3> kEnds{".gate.weight", ".router.weight", ".shared_expert_gate.weight"};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return tensor.ends_with(end); });
+}
+
+bool is_of_time(std::string_view tensor) {
+  constexpr std::array<std::string_view, 6> kParts{"time_emb", "timestep_emb", "t_embedder", "time_mlp", "time_proj", "time_in."};
+  return has_any(lowercase(tensor), kParts);
+}
+
+// Where a diffusion model meets what it is given and what it makes: the first and the last layers, by the names that U-Nets and
+// diffusion transformers give them.
+bool is_at_the_ends(std::string_view tensor) {
+  constexpr std::array<std::string_view, 10> kParts{"conv_in.",     "conv_out.", "x_embedder.", "patch_embed", "img_in.",
+                                                    "final_layer.", "norm_out.", "to_rgb",      "txt_in.",     "input_blocks.0."};
+  constexpr std::array<std::string_view, 4> kBegins{"proj_in.", "proj_out.", "out.", "head."};
+  // What a whole pipeline calls its denoiser.
+  constexpr std::array<std::string_view, 5> kRoots{"model.diffusion_model.", "diffusion_model.", "transformer.", "unet.",
+                                                   "model."};
+  const std::string lower = lowercase(tensor);
+  std::string_view name = lower;
+  const auto* const root = std::ranges::find_if(kRoots, [&](std::string_view each) { return name.starts_with(each); });
+  if (root != kRoots.end()) name.remove_prefix(root->size());
+  return has_any(name, kParts) || std::ranges::any_of(kBegins, [&](std::string_view begin) { return name.starts_with(begin); });
+}
+
+// What turns time and class into the scale and shift of other layers.
+bool is_modulation(std::string_view tensor) {
+  constexpr std::array<std::string_view, 7> kParts{"modulation",           "adaln",       "_mod.", ".mod.", "norm1.linear",
+                                                   "norm1_context.linear", ".norm.linear"};
+  return has_any(lowercase(tensor), kParts);
+}
+
+// F8_E8M0 has no sign: it is for scales.
+bool is_quantizable(DType dtype) { return info(dtype).kind == NumberKind::kFloat && bits(dtype) >= 8 && dtype != DType::kF8E8M0; }
+
+// Whether MLX has a layer for it whose weights can be quantized: linear, embedding, or experts in one tensor.
+bool is_mlx_layer(const TensorInfo& tensor) {
+  constexpr std::array<std::string_view, 3> kOthers{"norm", "conv", "bias"};
+  const std::string_view layer = layer_of(tensor.name);
+  const std::string_view module = layer.substr(layer.rfind('.') + 1);
+  if (has_any(lowercase(module), kOthers)) return false;
+  return tensor.shape.size() == 2 || (tensor.shape.size() == 3 && is_of_experts(tensor.name));
+}
+
+std::uint64_t product(Shape shape) { return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies()); }
+
+struct Matrix {
+  std::uint64_t rows;
+  std::uint64_t columns;
+};
+
+// What is quantized of the tensor; nothing of one that is kept whatever the config says.
+std::optional<Matrix> matrix_of(const TensorInfo& tensor, QuantizeFormat format) {
+  const Shape shape = tensor.shape;
+  if (!is_quantizable(tensor.dtype) || shape.size() < 2 || tensor.elements() == 0) return std::nullopt;
+  if (format == QuantizeFormat::kParquet) return Matrix{.rows = shape.front(), .columns = product(shape.subspan(1))};
+  if (!is_mlx_layer(tensor)) return std::nullopt;
+  return Matrix{.rows = product(shape.first(shape.size() - 1)), .columns = shape.back()};
+}
+
+bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
+
+bool matches(std::string_view pattern, std::string_view tensor) {
+  return glob_match(pattern, tensor) || glob_match(pattern, layer_of(tensor));
+}
+
+// Names and globs of one field, with or without the ".weight" of tensors. Remembers which were of use.
+class Names {
+ public:
+  Names(std::string_view field, std::vector<std::string> names) : field_(field) {
+    for (std::string& name : names) {
+      if (is_glob(name)) globs_.push_back(name);
+      used_.emplace(std::move(name), false);
+    }
+    std::ranges::sort(
+        globs_, [](const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() > b.size() : a < b; });
+  }
+
+  struct Match {
+    std::string_view name;
+    bool is_exact;
+  };
+
+  // By its name, else by the longest glob.
+  std::optional<Match> match(std::string_view tensor) {
+    std::optional<Match> found;
+    for (const std::string_view spelling : {tensor, layer_of(tensor)}) {
+      const auto name = used_.find(spelling);
+      if (name == used_.end()) continue;
+      name->second = true;
+      if (!found) found = {.name = name->first, .is_exact = true};
+    }
+    for (const std::string& glob : globs_) {
+      if (!matches(glob, tensor)) continue;
+      used_.find(glob)->second = true;
+      if (!found) found = {.name = glob, .is_exact = false};
+    }
+    return found;
+  }
+
+  Result<void> check_used() const {
+    for (const auto& [name, used] : used_) {
+      if (!used) return fail(Errc::kInvalidArgument, "{}: {} matches no tensor", field_, quote(name));
+    }
+    return {};
+  }
+
+ private:
+  std::string_view field_;
+  std::map<std::string, bool, std::less<>> used_;
+  std::vector<std::string> globs_;  // longest first, then in the order of their letters
+};
+
+class Patterns {
+ public:
+  static Result<Patterns> compile(std::string_view field, std::span<const std::string> texts) {
+    Patterns patterns;
+    patterns.field_ = field;
+    for (const std::string& text : texts) {
+      auto regex = Regex::compile(text);
+      if (!regex) return fail_at(field, regex.error());
+      patterns.entries_.push_back({.text = text, .regex = std::move(*regex), .used = false});
+    }
+    return patterns;
+  }
+
+  bool match(std::string_view tensor) {
+    bool found = false;
+    for (Entry& entry : entries_) {
+      if (!entry.regex.found_in(tensor)) continue;
+      entry.used = true;
+      found = true;
+    }
+    return found;
+  }
+
+  Result<void> check_used() const {
+    const auto unused = std::ranges::find(entries_, false, &Entry::used);
+    if (unused == entries_.end()) return {};
+    return fail(Errc::kInvalidArgument, "{}: {} matches no tensor", field_, quote(unused->text));
+  }
+
+ private:
+  struct Entry {
+    std::string text;
+    Regex regex;
+    bool used;
+  };
+  std::string_view field_;
+  std::vector<Entry> entries_;
+};
+
+Result<void> check_groups(const TensorInfo& tensor, std::uint64_t columns, unsigned group_size) {
+  if (columns % group_size == 0) return {};
+  constexpr std::array<unsigned, 2> kSmaller{64, 32};
+  const auto fits = std::ranges::find_if(kSmaller, [&](unsigned size) { return columns % size == 0; });
+  return fail(Errc::kUnsupported,
+              "tensor {} has {} columns, which groups of {} do not divide: {}keep it by naming it in sensitive_layer_names",
+              quote(tensor.name), columns, group_size,
+              fits == kSmaller.end() ? "" : fmt::format("take group_size {}, or ", *fits));
+}
+
+class Planner {
+ public:
+  static Result<Planner> make(const Model& model, const QuantizeConfig& config) {
+    auto patterns = Patterns::compile("sensitive_layer_patterns", config.sensitive_layer_patterns);
+    if (!patterns) return std::unexpected(patterns.error());
+    Planner planner(config, std::move(*patterns));
+    planner.is_diffusion_ = is_diffusion_model(model, config.modality.value_or(model.modality()));
+    planner.has_experts_ = std::ranges::any_of(model.tensors(), is_of_experts, &TensorInfo::name);
+    if (config.recipe == Recipe::kUniform) return planner;
+    auto mixed = MixedBits::make(model, config.recipe);
+    if (!mixed) return std::unexpected(mixed.error());
+    planner.mixed_ = std::move(*mixed);
+    return planner;
+  }
+
+  Result<LayerPlan> plan(const TensorInfo& tensor) {
+    // All are asked, so that each knows what it was of use for.
+    const bool by_name = names_.match(tensor.name).has_value();
+    const bool by_pattern = patterns_.match(tensor.name);
+    const auto named = widths_.match(tensor.name);
+    const unsigned width = named ? config_.layer_bit_widths.find(std::string(named->name))->second : 0;
+
+    const auto matrix = matrix_of(tensor, config_.format);
+    if (!matrix && named && named->is_exact && width != kKept) {
+      return fail(Errc::kInvalidArgument, "layer_bit_widths: {} is {} {}, which is not quantized in {}", quote(tensor.name),
+                  name(tensor.dtype), to_string(tensor.shape), name(config_.format));
+    }
+    const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
+                                    (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
+    if (!matrix || by_name || by_pattern || width == kKept || skipped) return LayerPlan{};
+    if (config_.format == QuantizeFormat::kMlx) {
+      if (auto divides = check_groups(tensor, matrix->columns, config_.group_size); !divides) {
+        return std::unexpected(divides.error());
+      }
+    }
+    const unsigned least = named ? width : least_bits(tensor.name);
+    return LayerPlan{.bits = named ? width : std::max(default_bits(tensor.name), least),
+                     .group_size = config_.group_size,
+                     .least_bits = least,
+                     .is_fixed = named.has_value(),
+                     .rows = matrix->rows,
+                     .columns = matrix->columns};
+  }
+
+  Result<void> check_used() const {
+    if (auto used = names_.check_used(); !used) return used;
+    if (auto used = patterns_.check_used(); !used) return used;
+    return widths_.check_used();
+  }
+
+ private:
+  Planner(const QuantizeConfig& config, Patterns patterns)
+      : config_(config),
+        names_("sensitive_layer_names", config.sensitive_layer_names),
+        patterns_(std::move(patterns)),
+        widths_("layer_bit_widths", keys_of(config.layer_bit_widths)) {}
+
+  static std::vector<std::string> keys_of(const std::map<std::string, unsigned>& pairs) {
+    const auto keys = std::views::keys(pairs);
+    return {keys.begin(), keys.end()};
+  }
+
+  unsigned default_bits(std::string_view tensor) const { return mixed_ ? mixed_->bits(tensor) : config_.bit_width; }
+
+  unsigned least_bits(std::string_view tensor) const {
+    constexpr unsigned kHigh = 8;
+    return (has_experts_ && is_router(tensor)) || (is_diffusion_ && is_modulation(tensor)) ? kHigh : 2;
+  }
+
+  const QuantizeConfig& config_;
+  Names names_;
+  Patterns patterns_;
+  Names widths_;
+  std::optional<MixedBits> mixed_;
+  bool has_experts_ = false;
+  bool is_diffusion_ = false;
+};
+
+}  // namespace
+
+bool is_diffusion_model(const Model& model, Modality modality) {
+  return modality == Modality::kImage || modality == Modality::kAudio ||
+         std::ranges::any_of(model.tensors(), is_of_time, &TensorInfo::name);
+}
+
+Result<std::vector<LayerPlan>> plan_layers(const Model& model, const QuantizeConfig& config) {
+  const std::string path = escape(model.path());
+  auto planner = Planner::make(model, config);
+  if (!planner) return fail_at(path, planner.error());
+  std::vector<LayerPlan> plans;
+  std::optional<Error> error;
+  for (const TensorInfo& tensor : model.tensors()) {
+    auto plan = planner->plan(tensor);
+    if (!plan && !error) error = std::move(plan.error());
+    plans.push_back(plan.value_or(LayerPlan{}));
+  }
+  // A name that matches nothing may be why there is an error.
+  if (const auto used = planner->check_used(); !used) return fail_at(path, used.error());
+  if (error) return fail_at(path, std::move(*error));
+  return plans;
+}
+
+}  // namespace ballast

@@ -1,0 +1,154 @@
+#include <ballast/quantize_config.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <ranges>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "plan/config_fields.h"
+
+namespace ballast {
+namespace {
+
+// What sets the profiles apart.
+struct ProfileValues {
+  unsigned bit_width = 0;
+  unsigned num_time_groups = 0;
+  unsigned group_size = 0;
+  double min_accuracy = 0;
+  unsigned calibration_samples = 0;
+  std::optional<bool> enable_spatial;
+};
+
+constexpr std::array<ProfileValues, 3> kProfiles{{
+    {.bit_width = 2,
+     .num_time_groups = 5,
+     .group_size = 256,
+     .min_accuracy = 0.65,
+     .calibration_samples = 32,
+     .enable_spatial = false},
+    {.bit_width = 4,
+     .num_time_groups = 10,
+     .group_size = 128,
+     .min_accuracy = 0.85,
+     .calibration_samples = 128,
+     .enable_spatial = {}},
+    {.bit_width = 8,
+     .num_time_groups = 20,
+     .group_size = 64,
+     .min_accuracy = 0.95,
+     .calibration_samples = 512,
+     .enable_spatial = {}},
+}};
+
+std::string variable_of(std::string_view field) {
+  std::string variable = "BALLAST_";
+  for (const char c : field) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
+// The value of a field as it stands in one line of text.
+Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) {
+  ConfigValue value = field.empty_value();
+  if (std::holds_alternative<std::string>(value)) return std::string(trimmed(text));
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string_view entry = trimmed({part.begin(), part.end()});
+    if (auto* const list = std::get_if<std::vector<std::string>>(&value)) {
+      list->emplace_back(entry);
+      continue;
+    }
+    const std::size_t equals = entry.rfind('=');
+    if (equals == std::string_view::npos) return fail(Errc::kInvalidArgument, "{} is not NAME=BITS", quote(entry));
+    const std::string_view name = trimmed(entry.substr(0, equals));
+    auto& pairs = std::get<std::map<std::string, std::string>>(value);
+    if (!pairs.emplace(name, trimmed(entry.substr(equals + 1))).second) {
+      return fail(Errc::kInvalidArgument, "{} is there twice", quote(name));
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string_view name(QuantizeMethod method) {
+  constexpr std::array<std::string_view, 3> kNames{"rtn", "search", "hqq"};
+  return kNames[static_cast<std::size_t>(method)];
+}
+
+std::string_view name(QuantizeFormat format) {
+  constexpr std::array<std::string_view, 2> kNames{"parquet", "mlx"};
+  return kNames[static_cast<std::size_t>(format)];
+}
+
+std::string_view name(Profile profile) {
+  constexpr std::array<std::string_view, 3> kNames{"edge", "local", "cloud"};
+  return kNames[static_cast<std::size_t>(profile)];
+}
+
+std::string_view name(Recipe recipe) {
+  constexpr std::array<std::string_view, 5> kNames{"uniform", "mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"};
+  return kNames[static_cast<std::size_t>(recipe)];
+}
+
+QuantizeConfig profile_config(Profile profile) {
+  const ProfileValues& values = kProfiles[static_cast<std::size_t>(profile)];
+  return {.deployment_profile = profile,
+          .bit_width = values.bit_width,
+          .group_size = values.group_size,
+          .min_accuracy = values.min_accuracy,
+          .enable_spatial = values.enable_spatial,
+          .num_time_groups = values.num_time_groups,
+          .calibration_samples = values.calibration_samples};
+}
+
+Result<ConfigFields> config_fields_from_environment() {
+  ConfigFields fields;
+  for (const ConfigField& field : config_fields()) {
+    const std::string variable = variable_of(field.name);
+    const char* const text = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): as safe as those who call setenv
+    if (text == nullptr || *text == '\0') continue;
+    auto value = parse_line(field, text);
+    if (!value) return fail_at(variable, value.error());
+    QuantizeConfig scratch;
+    if (const auto set = field.set(field.name, *value, scratch); !set) return fail_at(variable, set.error());
+    fields.emplace(field.name, std::move(*value));
+  }
+  return fields;
+}
+
+Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> sources) {
+  constexpr std::string_view kProfile = "deployment_profile";
+  QuantizeConfig config;
+  for (const ConfigFields& source : sources) {
+    const auto named = source.find(kProfile);
+    if (named == source.end()) continue;
+    const auto field = find_config_field(kProfile);
+    if (const auto set = (*field)->set(kProfile, named->second, config); !set) return std::unexpected(set.error());
+  }
+  config = profile_config(config.deployment_profile);
+  for (const ConfigFields& source : sources) {
+    for (const auto& [name, value] : source) {
+      const auto field = find_config_field(name);
+      if (!field) return std::unexpected(field.error());
+      if (const auto set = (*field)->set(name, value, config); !set) return std::unexpected(set.error());
+    }
+  }
+  if (const auto valid = validate(config); !valid) return std::unexpected(valid.error());
+  return config;
+}
+
+Result<void> validate(const QuantizeConfig& config) {
+  for (const ConfigField& field : config_fields()) {
+    if (auto checked = field.check(field.name, config); !checked) return checked;
+  }
+  constexpr unsigned kLargestOfMlx = 128;
+  if (config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {
+    return fail(Errc::kInvalidArgument, "group_size is {}, with format mlx it must be 32, 64 or 128", config.group_size);
+  }
+  return {};
+}
+
+}  // namespace ballast

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "format/parquet/parquet.h"
+#include "scheme/writer.h"
+
+namespace ballast {
+
+// What is written of a block besides its values and its time bias.
+parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block);
+
+// parquet::Block::time_aware_quant_json.
+std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block);
+
+// As JSON; null if there are no groups of timesteps.
+std::string boundaries_json(const QuantizeWork& work);
+
+// How many bytes Parquet takes, found out by writing to nowhere.
+class ParquetSizes {
+ public:
+  static Result<ParquetSizes> make();
+
+  // All but the values of the model's blocks.
+  Result<std::uint64_t> frame(const QuantizeWork& work) const;
+  // Scales, zero points and what goes by timestep, of the first so many rows.
+  Result<std::uint64_t> parameters(const QuantizeWork& work, const CodedBlock& block, std::uint64_t rows) const;
+
+ private:
+  struct Row {
+    parquet::Block block;
+    std::span<const std::byte> data;
+    std::span<const float> scales;
+    std::span<const float> zero_points;
+  };
+
+  explicit ParquetSizes(const parquet::Library& library) : library_(&library) {}
+  Result<std::uint64_t> file(std::span<const Row> rows) const;
+  Result<std::uint64_t> more_than_empty(const Row& row) const;
+
+  const parquet::Library* library_;
+  std::uint64_t empty_ = 0;  // a file of one block without anything
+  std::uint64_t lone_ = 0;   // of a block that has a row group of its own
+};
+
+}  // namespace ballast

@@ -1,0 +1,405 @@
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <map>
+#include <system_error>
+
+#include <ballast/config.h>
+#include <ballast/convert.h>
+#include <ballast/quantize.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "format/parquet/parquet.h"
+#include "calibrate/equalization.h"
+#include "scheme/parquet/metadata.h"
+#include "scheme/reader.h"
+#include "scheme/time_aware_table.h"
+#include "source/path/path.h"
+#include "source/sha256.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+// Where the rows of a block lie.
+struct Place {
+  std::size_t part;
+  std::size_t block;  // of the part
+  std::uint64_t first_row;
+  std::uint64_t rows;
+};
+
+struct Part {
+  std::string path;
+  std::string sha256;  // that it should have
+  std::unique_ptr<Source> source;
+  std::unique_ptr<parquet::Reader> reader;
+};
+
+std::uint64_t row_count(const std::vector<std::uint64_t>& shape) { return shape.empty() ? 1 : shape.front(); }
+
+// What the first block of a tensor says about it, checked.
+Result<QuantizedTensor> describe(const parquet::Block& block) {
+  const auto dtype = parse_dtype(block.dtype);
+  if (!dtype) return fail(Errc::kUnsupported, "its dtype is {}", quote(block.dtype));
+  const auto elements = checked_elements(block.shape);
+  const auto all_bits = elements ? checked_mul(*elements, bits(*dtype)) : std::nullopt;
+  if (!all_bits) return fail(Errc::kCorrupt, "its shape {} has more values than 64 bits can count", to_string(block.shape));
+  QuantizedTensor tensor{.name = block.layer_name, .dtype = *dtype, .shape = block.shape, .rows = row_count(block.shape)};
+  if (block.quant_type == "none") {
+    tensor.format = {.bits = 0};
+    tensor.bytes = *all_bits / 8;
+    return tensor;
+  }
+  constexpr unsigned kBits[] = {2, 3, 4, 5, 6, 8};
+  constexpr std::uint64_t kGroups[] = {32, 64, 128, 256};
+  const unsigned width = block.bit_width;
+  if (std::ranges::find(kBits, width) == std::end(kBits) || block.quant_type != fmt::format("int{}", width)) {
+    return fail(Errc::kCorrupt, "it is {} of {} bits, which there is not", quote(block.quant_type), width);
+  }
+  const std::uint64_t group = block.group_size.value_or(0);
+  if (std::ranges::find(kGroups, group) == std::end(kGroups)) {
+    return fail(Errc::kCorrupt, "its groups have {} values, not 32, 64, 128 or 256", group);
+  }
+  if (block.quant_axis.value_or(0) != 1) return fail(Errc::kUnsupported, "its axis is {}, not 1", block.quant_axis.value_or(0));
+  if (info(*dtype).kind != NumberKind::kFloat || !can_convert(*dtype, DType::kF32)) {
+    return fail(Errc::kCorrupt, "it is said to have been {}, which is not quantized", name(*dtype));
+  }
+  if (*elements == 0 || block.shape.size() < 2) {
+    return fail(Errc::kCorrupt, "its shape is {}, which has nothing to quantize", to_string(block.shape));
+  }
+  tensor.format = {.columns = *elements / tensor.rows,
+                   .bits = width,
+                   .group_size = static_cast<unsigned>(group),
+                   .affine = Affine::kScaleZero,
+                   .parameters = DType::kBF16};
+  tensor.bytes = tensor.rows * tensor.format.stored_bytes();
+  return tensor;
+}
+
+class ParquetSource final : public QuantizedSource {
+ public:
+  explicit ParquetSource(std::string directory) : directory_(std::move(directory)) {}
+
+  Result<void> open() {
+    const auto library = parquet::load_library();
+    if (!library) return std::unexpected(library.error());
+    const std::string path = join_path(directory_, kParquetMetadataFile);
+    const auto text = read_text(path);
+    if (!text) return fail_at(shown(path), text.error());
+    const auto metadata = parse_parquet_metadata(*text);
+    if (!metadata) return fail_at(shown(path), metadata.error());
+    modality_ = metadata->modality;
+    boundaries_ = metadata->time_boundaries;
+    const std::string config_path = join_path(directory_, "config.json");
+    if (const auto config_text = read_text(config_path)) {
+      auto config = parse_config(*config_text);
+      if (!config) return fail_at(shown(config_path), config.error());
+      config_ = std::move(config->json);
+    }
+    for (const ParquetMetadata::Part& part : metadata->parts) {
+      if (auto opened = open_part(**library, part); !opened) return opened;
+    }
+    if (auto checked = check_blocks(); !checked) return checked;
+    if (metadata->tensor_count.value_or(tensors_.size()) != tensors_.size()) {
+      return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", shown(path), *metadata->tensor_count,
+                  tensors_.size());
+    }
+    return {};
+  }
+
+  QuantizeFormat format() const override { return QuantizeFormat::kParquet; }
+  const std::string& directory() const override { return directory_; }
+  std::span<const QuantizedTensor> tensors() const override { return tensors_; }
+  std::uint64_t file_size() const override {
+    std::uint64_t bytes = 0;
+    for (const Part& part : parts_) bytes += part.source->size();
+    return bytes;
+  }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> paths;
+    for (const Part& part : parts_) paths.push_back(part.path);
+    return paths;
+  }
+
+  void expect_all() const override {
+    for (const Part& part : parts_) {
+      const Extent all{.begin = 0, .end = part.source->size()};
+      part.source->expect({&all, 1});
+    }
+  }
+
+  std::string modality() const override { return modality_; }
+  std::string config() const override { return config_; }
+
+  Result<std::optional<std::vector<double>>> time_boundaries() const override { return boundaries_; }
+
+  Result<std::optional<TimeAwareTable>> read_time_aware() const override {
+    std::optional<TimeAwareTable> table;
+    for (const QuantizedTensor& tensor : tensors_) {
+      if (!tensor.is_quantized()) continue;
+      for (const Place& place : places_.find(tensor.name)->second) {
+        const Part& part = parts_[place.part];
+        auto text = part.reader->read_time_aware(place.block);
+        if (!text) return fail_at(shown(part.path), std::move(text.error()));
+        if (!*text) continue;
+        if (!table) table.emplace();
+        auto added = table->add_json(tensor.name, tensor.rows, place.first_row, place.rows, **text);
+        if (added && boundaries_ && table->boundaries != *boundaries_) {
+          added = fail(Errc::kCorrupt, "boundaries [{}], {} has [{}]", fmt::join(table->boundaries, ", "), kParquetMetadataFile,
+                       fmt::join(*boundaries_, ", "));
+        }
+        if (!added) {
+          const std::string where = fmt::format("tensor {}: time_aware_quant_json", quote(tensor.name));
+          return fail_at(shown(part.path), std::move(added.error()).at(where));
+        }
+      }
+    }
+    if (!table && boundaries_) {
+      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", shown(directory_),
+                  kParquetMetadataFile);
+    }
+    return table;
+  }
+
+  Result<std::vector<FileSum>> hash_files(const Progress& progress) const override {
+    std::vector<FileSum> sums;
+    std::uint64_t done = 0;
+    for (const Part& part : parts_) {
+      auto sum = sha256(*part.source, [&](std::uint64_t bytes) {
+        done += bytes;
+        return !progress || progress(done, file_size(), part.path);
+      });
+      if (!sum) return fail_at(shown(part.path), sum.error());
+      sums.push_back({.path = part.path, .found = std::move(*sum), .expected = part.sha256});
+    }
+    return sums;
+  }
+
+  Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
+    const QuantizedTensor* const tensor = find(name);
+    if (tensor == nullptr || !tensor->is_quantized()) {
+      return fail(Errc::kNotFound, "{}: no quantized tensor {}", shown(directory_), quote(name));
+    }
+    const RowFormat& format = tensor->format;
+    const std::uint64_t count = out.packed.size() / format.packed_bytes();
+    return for_each_part(*tensor, first, count, [&](const Place& place, std::uint64_t from, std::uint64_t rows) -> Result<void> {
+      const auto values = read_block(place, format.packed_bytes() * place.rows, format.groups() * place.rows);
+      if (!values) return std::unexpected(values.error());
+      const std::uint64_t skip = from - place.first_row;
+      const std::uint64_t to = from - first;
+      std::memcpy(out.packed.data() + to * format.packed_bytes(), values->data.data() + skip * format.packed_bytes(),
+                  rows * format.packed_bytes());
+      std::copy_n(values->scales.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+                  out.scales.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
+      std::copy_n(values->zero_points.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+                  out.offsets.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
+      return {};
+    });
+  }
+
+  Result<void> dequantize(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
+                          std::span<std::byte> out) const override {
+    const QuantizedTensor* const tensor = find(name);
+    if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", shown(directory_), quote(name));
+    const RowFormat& format = tensor->format;
+    std::vector<std::byte> packed(count * format.packed_bytes());
+    std::vector<float> scales(count * format.groups());
+    std::vector<float> offsets(count * format.groups());
+    if (auto read = read_rows(name, first, {.packed = packed, .scales = scales, .offsets = offsets}); !read) return read;
+    std::vector<float> values(count * format.columns);
+    dequantize_rows(format, packed, scales, offsets, values);
+    const auto converted = convert_values(DType::kF32, std::as_bytes(std::span(values)), dtype, out);
+    if (!converted) return std::unexpected(converted.error());
+    return {};
+  }
+
+  // Blocks of tensors that were kept lie side by side, as their rows do.
+  Result<void> read_kept(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const override {
+    const QuantizedTensor* const tensor = find(name);
+    if (tensor == nullptr || tensor->is_quantized()) {
+      return fail(Errc::kNotFound, "{}: no tensor {} that was kept", shown(directory_), quote(name));
+    }
+    if (offset > tensor->bytes || out.size() > tensor->bytes - offset) {
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(directory_),
+                  quote(name), tensor->bytes, out.size(), offset);
+    }
+    std::uint64_t begin = 0;
+    for (const Place& place : places_.find(name)->second) {
+      const std::uint64_t bytes = kept_bytes(*tensor, place.rows);
+      const std::uint64_t from = std::max(begin, offset);
+      const std::uint64_t to = std::min(begin + bytes, offset + out.size());
+      if (from < to) {
+        const auto values = read_block(place, bytes, 0);
+        if (!values) return std::unexpected(values.error());
+        std::memcpy(out.data() + (from - offset), values->data.data() + (from - begin), to - from);
+      }
+      begin += bytes;
+    }
+    return {};
+  }
+
+ private:
+  Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
+    Part opened{.path = join_path(directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
+    auto source = open_path(opened.path, {.access = Access::kPread});
+    if (!source) return fail_at(shown(opened.path), source.error());
+    if ((*source)->size() != part.bytes) {
+      return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", shown(opened.path), (*source)->size(), kParquetMetadataFile,
+                  part.bytes);
+    }
+    opened.source = std::move(*source);
+    auto reader = library.open_reader(*opened.source);
+    if (!reader) return fail_at(shown(opened.path), reader.error());
+    opened.reader = std::move(*reader);
+    parts_.push_back(std::move(opened));
+    return {};
+  }
+
+  // Every tensor's blocks are there once, in order, and make up its rows.
+  Result<void> check_blocks() {
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      const auto blocks = parts_[part].reader->blocks();
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        auto added = add_block(part, i, blocks[i]);
+        if (!added) {
+          return fail_at(escape(parts_[part].path),
+                         std::move(added.error()).at(fmt::format("tensor {}", quote(blocks[i].layer_name))));
+        }
+      }
+    }
+    for (const QuantizedTensor& tensor : tensors_) {
+      const std::vector<Place>& places = places_.find(tensor.name)->second;
+      const std::uint64_t rows = places.back().first_row + places.back().rows;
+      const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
+      if (rows != tensor.rows || places.size() != count) {
+        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", shown(directory_),
+                    quote(tensor.name), places.size(), count, rows, tensor.rows);
+      }
+    }
+    for (QuantizedTensor& tensor : tensors_) {
+      if (auto read = read_restore(tensor); !read) return read;
+    }
+    index_tensors();
+    return {};
+  }
+
+  // What the first block says about the columns, if they were scaled.
+  Result<void> read_restore(QuantizedTensor& tensor) {
+    const Place& place = places_.find(tensor.name)->second.front();
+    const auto& text = parts_[place.part].reader->blocks()[place.block].spatial_quant_json;
+    if (!text || !tensor.is_quantized()) return {};
+    std::vector<float>& restore = restore_.emplace_back();
+    auto read = read_floats(*text, "equalization_scales", restore);
+    if (read && restore.size() != tensor.format.columns) {
+      read = fail(Errc::kCorrupt, "has scales for {} columns, there are {}", restore.size(), tensor.format.columns);
+    }
+    if (read) read = check_restore(restore);
+    if (!read) {
+      const std::string where = fmt::format("tensor {}: spatial_quant_json", quote(tensor.name));
+      return fail_at(escape(parts_[place.part].path), std::move(read.error()).at(where));
+    }
+    tensor.format.restore = restore;
+    return {};
+  }
+
+  Result<void> add_block(std::size_t part, std::size_t index, const parquet::Block& block) {
+    auto tensor = describe(block);
+    if (!tensor) return std::unexpected(tensor.error());
+    std::vector<Place>& places = places_[block.layer_name];
+    if (places.empty()) {
+      tensor->file = parts_[part].path;
+      tensors_.push_back(*tensor);
+    } else {
+      const parquet::Block& first = parts_[places.front().part].reader->blocks()[places.front().block];
+      const bool same = first.shape == block.shape && first.dtype == block.dtype && first.quant_type == block.quant_type &&
+                        first.group_size == block.group_size && first.block_count == block.block_count;
+      if (!same) return fail(Errc::kCorrupt, "block {} says other things about it than the first", block.block);
+    }
+    const std::uint64_t next = places.empty() ? 0 : places.back().first_row + places.back().rows;
+    if (block.block != places.size() || block.row_offset != next || block.row_count > tensor->rows - next) {
+      return fail(Errc::kCorrupt, "block {} has rows {} to {}, expected block {} from row {} on", block.block, block.row_offset,
+                  block.row_offset + block.row_count, places.size(), next);
+    }
+    const std::uint64_t elements = *checked_elements(tensor->shape);  // known not to overflow
+    const std::uint64_t expected = tensor->rows == 0 ? 0 : elements / tensor->rows * block.row_count;
+    if (block.num_params != expected) {
+      return fail(Errc::kCorrupt, "block {} says {} values, its rows have {}", block.block, block.num_params, expected);
+    }
+    places.push_back({.part = part, .block = index, .first_row = block.row_offset, .rows = block.row_count});
+    return {};
+  }
+
+  // Elements of fewer than 8 bits may leave rows that end within a byte; such tensors have one block.
+  static std::uint64_t kept_bytes(const QuantizedTensor& tensor, std::uint64_t rows) {
+    return tensor.rows == 0 ? 0 : rows == tensor.rows ? tensor.bytes : tensor.bytes / tensor.rows * rows;
+  }
+
+  template <class Work>
+  Result<void> for_each_part(const QuantizedTensor& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
+    if (first > tensor.rows || count > tensor.rows - first) {
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(directory_),
+                  quote(tensor.name), tensor.rows, count, first);
+    }
+    for (const Place& place : places_.find(tensor.name)->second) {
+      const std::uint64_t from = std::max(place.first_row, first);
+      const std::uint64_t to = std::min(place.first_row + place.rows, first + count);
+      if (from >= to) continue;
+      if (auto done = work(place, from, to - from); !done) return done;
+    }
+    return {};
+  }
+
+  Result<parquet::Reader::Values> read_block(const Place& place, std::uint64_t bytes, std::uint64_t parameters) const {
+    const Part& part = parts_[place.part];
+    auto values = part.reader->read(place.block);
+    const auto here = [&](Error error) {
+      const std::string& name = part.reader->blocks()[place.block].layer_name;
+      return fail_at(shown(part.path), std::move(error).at(fmt::format("tensor {}", quote(name))));
+    };
+    if (!values) return here(std::move(values.error()));
+    if (values->data.size() != bytes) {
+      return here(
+          {.code = Errc::kCorrupt, .message = fmt::format("a block has {} bytes, expected {}", values->data.size(), bytes)});
+    }
+    if (values->scales.size() != parameters || values->zero_points.size() != parameters) {
+      return here({.code = Errc::kCorrupt,
+                   .message = fmt::format("a block has {} scales and {} zero points, expected {}", values->scales.size(),
+                                          values->zero_points.size(), parameters)});
+    }
+    return values;
+  }
+
+  std::string directory_;
+  std::string modality_;
+  std::string config_;
+  std::optional<std::vector<double>> boundaries_;
+  std::vector<Part> parts_;
+  std::vector<QuantizedTensor> tensors_;
+  std::list<std::vector<float>> restore_;  // what formats of tensors refer to
+  std::map<std::string, std::vector<Place>, std::less<>> places_;
+};
+
+}  // namespace
+
+bool is_parquet_model(const std::string& path) {
+  if (!is_folder(path)) return false;
+  const auto is_part = [](const ListedFile& file) { return file.name.starts_with("model-") && file.name.ends_with(".parquet"); };
+  // Of a server it takes more requests to tell what there is than to ask for one file.
+  const auto files = is_uri(path) ? Result<std::vector<ListedFile>>() : list_folder(path);
+  if (files && std::ranges::any_of(*files, is_part)) return true;
+  const auto text = read_text(join_path(path, kParquetMetadataFile));
+  return text && text->find(kParquetFormat) != std::string::npos;
+}
+
+Result<std::unique_ptr<QuantizedSource>> open_parquet_quantized(const std::string& path) {
+  const auto pinned = pin_path(path);
+  if (!pinned) return fail_at(shown(path), pinned.error());
+  auto source = std::make_unique<ParquetSource>(*pinned);
+  if (auto opened = source->open(); !opened) return std::unexpected(opened.error());
+  return source;
+}
+
+}  // namespace ballast
