@@ -35,6 +35,9 @@ struct ReadOptions {
 };
 void add_read_options(CLI::App& command, ReadOptions& options);
 
+// A model by its values: what is quantized is decoded when it is read. Stored tensors of what no scheme decodes, with a note.
+Result<Model> open_values(const std::string& path, const ReadOptions& options);
+
 void add_path(CLI::App& command, std::string& path, const std::string& name = "PATH");
 void add_threads(CLI::App& command, unsigned& threads);
 void add_json(CLI::App& command, bool& json);

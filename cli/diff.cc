@@ -137,9 +137,9 @@ void print_text(const Options& options, const DiffReport& found) {
 }
 
 Exit run_diff(const Options& options) {
-  const auto a = Model::open(options.a, options.read.open());
+  const auto a = open_values(options.a, options.read);
   if (!a) return report(a.error());
-  const auto b = Model::open(options.b, options.read.open());
+  const auto b = open_values(options.b, options.read);
   if (!b) return report(b.error());
   for (const Model* const model : {&*a, &*b}) {
     for (const std::string& warning : model->warnings()) warn(warning);

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <ballast/npy.h>
+#include <ballast/extract.h>
 #include <ballast/text.h>
 
 #include "command.h"
@@ -45,7 +45,7 @@ Exit run_extract(const Options& options) {
     if (!parsed) return report(std::move(parsed.error()).at("--slice"));
     slices = std::move(*parsed);
   }
-  const auto model = Model::open(options.path, options.read.open());
+  const auto model = open_values(options.path, options.read);
   if (!model) return report(model.error());
   for (const std::string& warning : model->warnings()) warn(warning);
   const auto dtype = extract(options, *model, slices);

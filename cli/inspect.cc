@@ -88,7 +88,7 @@ Json tensor_json(const Model& model, const TensorInfo& tensor) {
           {"file", model.files()[tensor.file].path}};
 }
 
-void print_json(const Model& model, const Selection& selection, const InspectOptions& options) {
+Exit print_json(const Model& model, const Result<Weights>& weights, const Selection& selection, const InspectOptions& options) {
   Json files = Json::array();
   for (const ModelFile& file : model.files()) {
     files.push_back({{"path", file.path}, {"size", file.size}, {"data_start", file.data_start}});
@@ -108,13 +108,12 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
             {"modality", name(model.modality())},
             {"config", model.config() ? config_json(*model.config()) : Json()},
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
-  if (model.config() && model.config()->quantized) {
-    const auto quantized = describe_quantized(options.path);
-    if (quantized) {
-      json["quantization"] = widths_json(*quantized);
-      json["time_boundaries"] = quantized->time_boundaries ? Json(*quantized->time_boundaries) : Json();
-    }
-    if (!quantized) json["warnings"].push_back(quantized.error().message);
+  if (!weights) json["warnings"].push_back(weights.error().message);
+  if (weights && weights->is_quantized()) {
+    const auto boundaries = weights->time_boundaries();
+    if (!boundaries) return report(boundaries.error());
+    json["quantization"] = widths_json(*weights);
+    json["time_boundaries"] = *boundaries ? Json(**boundaries) : Json();
   }
   if (options.tensors || options.stats) {
     Json tensors = Json::array();
@@ -126,6 +125,7 @@ void print_json(const Model& model, const Selection& selection, const InspectOpt
     json["tensors"] = std::move(tensors);
   }
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+  return kDone;
 }
 
 void print_summary(const Model& model, const Selection& selection, const InspectOptions& options) {
@@ -257,16 +257,24 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
 }
 
 Exit inspect(const InspectOptions& options) {
-  if (is_parquet_model(options.path)) {
+  const auto weights = Weights::open(options.path, options.read.open());
+  if (weights && weights->stored() == nullptr) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,
                      .message = escape(without_secrets(options.path)) +
                                 ": --stats needs numbers: dequantize the model, and look at the result"});
     }
-    return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json});
+    return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json},
+                             *weights);
   }
-  const auto model = Model::open(options.path, options.read.open());
-  if (!model) return report(model.error());
+  // What cannot be decoded still has tensors to show.
+  std::optional<Model> raw;
+  if (!weights) {
+    auto opened = Model::open(options.path, options.read.open());
+    if (!opened) return report(weights.error());
+    raw = std::move(*opened);
+  }
+  const Model* const model = raw ? &*raw : weights->stored();
   Selection selection{.tensors = select(*model, options.filter), .stats = {}};
   if (options.stats) {
     auto stats = measure(*model, selection.tensors);
@@ -274,8 +282,7 @@ Exit inspect(const InspectOptions& options) {
     selection.stats = std::move(*stats);
   }
   if (options.json) {
-    print_json(*model, selection, options);
-    return kDone;
+    return print_json(*model, weights, selection, options);
   }
   for (const std::string& warning : model->warnings()) warn(warning);
   print_summary(*model, selection, options);
@@ -289,12 +296,8 @@ Exit inspect(const InspectOptions& options) {
     print_tree(selection.tensors);
   }
   print_dtypes(selection.tensors);
-  if (model->config() && model->config()->quantized) {
-    const auto quantized = describe_quantized(options.path);
-    if (quantized) print_widths(*quantized);
-    if (!quantized) warn(quantized.error().message);
-  }
-  return kDone;
+  if (!weights) warn(weights.error().message);
+  return weights && weights->is_quantized() ? print_widths(*weights) : kDone;
 }
 
 }  // namespace

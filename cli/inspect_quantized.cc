@@ -19,9 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Totals total(const QuantizedModelInfo& model) {
+Totals total(const Weights& model) {
   Totals all;
-  for (const QuantizedTensorInfo& tensor : model.tensors) all.add(tensor.parameters, tensor.bytes);
+  for (const Weight& tensor : model.weights()) all.add(tensor.elements(), tensor.bytes);
   return all;
 }
 
@@ -29,65 +29,66 @@ Json totals_json(const Totals& totals) {
   return {{"tensors", totals.tensors}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
 }
 
-std::string width_name(const QuantizedTensorInfo& tensor) {
-  return tensor.bits == 0 ? "kept" : fmt::format("int{} of {}", tensor.bits, tensor.group_size);
+std::string width_name(const Weight& tensor) {
+  return tensor.is_quantized() ? fmt::format("int{} of {}", tensor.storage.bits, tensor.storage.group_size) : "kept";
 }
 
-std::map<std::string, Totals> totals_by_width(const QuantizedModelInfo& model) {
+std::map<std::string, Totals> totals_by_width(const Weights& model) {
   std::map<std::string, Totals> totals;
-  for (const QuantizedTensorInfo& tensor : model.tensors) totals[width_name(tensor)].add(tensor.parameters, tensor.bytes);
+  for (const Weight& tensor : model.weights()) totals[width_name(tensor)].add(tensor.elements(), tensor.bytes);
   return totals;
 }
 
-void print_json(const QuantizedView& view, const QuantizedModelInfo& model,
-                const std::vector<const QuantizedTensorInfo*>& shown) {
+Exit print_json(const QuantizedView& view, const Weights& model, const std::vector<const Weight*>& shown) {
+  const auto boundaries = model.time_boundaries();
+  if (!boundaries) return report(boundaries.error());
   Json files = Json::array();
-  for (const ConvertedFile& file : model.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
+  for (const ModelFile& file : model.files()) files.push_back({{"path", file.path}, {"size", file.size}});
   std::map<std::string, Totals> by_dtype;
-  for (const QuantizedTensorInfo& tensor : model.tensors)
-    by_dtype[std::string(name(tensor.dtype))].add(tensor.parameters, tensor.bytes);
+  for (const Weight& tensor : model.weights()) by_dtype[std::string(name(tensor.dtype))].add(tensor.elements(), tensor.bytes);
   Json dtypes = Json::object();
   for (const auto& [dtype, totals] : by_dtype) dtypes[dtype] = totals_json(totals);
   const Totals all = total(model);
   Json json{{"path", without_secrets(view.path)},
-            {"format", name(model.format)},
+            {"format", model.scheme()},
             {"files", std::move(files)},
             {"tensor_count", all.tensors},
             {"parameter_count", all.parameters},
             {"data_bytes", all.bytes},
             {"dtypes", std::move(dtypes)},
             {"quantization", widths_json(model)},
-            {"time_boundaries", model.time_boundaries ? Json(*model.time_boundaries) : Json()},
+            {"time_boundaries", *boundaries ? Json(**boundaries) : Json()},
             {"metadata", Json::object()},
-            {"modality", model.modality.empty() ? "unknown" : model.modality},
-            {"config", model.config.empty() ? Json() : Json::parse(model.config)},
+            {"modality", name(model.modality())},
+            {"config", model.config() ? Json::parse(model.config()->json) : Json()},
             {"warnings", Json::array()}};
   if (view.tensors) {
     json["tensors"] = Json::array();
-    for (const QuantizedTensorInfo* const tensor : shown) {
+    for (const Weight* const tensor : shown) {
       json["tensors"].push_back({{"name", tensor->name},
                                  {"dtype", name(tensor->dtype)},
                                  {"shape", tensor->shape},
-                                 {"bits", tensor->bits},
-                                 {"group_size", tensor->group_size},
-                                 {"equalized", tensor->equalized},
+                                 {"bits", tensor->storage.bits},
+                                 {"group_size", tensor->storage.group_size},
+                                 {"equalized", tensor->storage.equalized},
                                  {"bytes", tensor->bytes},
                                  {"file", tensor->file}});
     }
   }
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+  return kDone;
 }
 
-void print_tensors(const std::vector<const QuantizedTensorInfo*>& tensors) {
+void print_tensors(const std::vector<const Weight*>& tensors) {
   std::size_t names = 6;
   std::size_t shapes = 5;
-  for (const QuantizedTensorInfo* const tensor : tensors) {
+  for (const Weight* const tensor : tensors) {
     names = std::max(names, width(label_text(tensor->name)));
     shapes = std::max(shapes, shape_text(tensor->shape).size());
   }
   print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:<11}  {:<{}}  {:<12}  {:>8}", "tensor", names, "dtype", "shape",
                                                  shapes, "stored as", "size")));
-  for (const QuantizedTensorInfo* const tensor : tensors) {
+  for (const Weight* const tensor : tensors) {
     const std::string label = label_text(tensor->name);
     print("{}{:{}}  {:<11}  {:<{}}  {:<12}  {:>8}\n", label, "", names - width(label), name(tensor->dtype),
           shape_text(tensor->shape), shapes, width_name(*tensor), human_bytes(tensor->bytes));
@@ -96,48 +97,46 @@ void print_tensors(const std::vector<const QuantizedTensorInfo*>& tensors) {
 
 }  // namespace
 
-Json widths_json(const QuantizedModelInfo& model) {
+Json widths_json(const Weights& model) {
   Json json = Json::object();
   for (const auto& [width, totals] : totals_by_width(model)) json[width] = totals_json(totals);
   return json;
 }
 
-void print_widths(const QuantizedModelInfo& model) {
+Exit print_widths(const Weights& model) {
   print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "stored as", "tensors", "parameters", "size")));
   for (const auto& [width, totals] : totals_by_width(model)) {
     print("{:<11}  {:>8}  {:>18}  {:>8}\n", width, grouped(totals.tensors), grouped(totals.parameters),
           human_bytes(totals.bytes));
   }
-  const auto equalized = std::ranges::count(model.tensors, true, &QuantizedTensorInfo::equalized);
+  const auto equalized = std::ranges::count_if(model.weights(), [](const Weight& weight) { return weight.storage.equalized; });
   if (equalized > 0) print("columns of {} are scaled\n", counted(static_cast<std::uint64_t>(equalized), "tensor"));
-  if (model.time_boundaries) {
-    print("parameters for {} of timesteps{}\n", counted(model.time_boundaries->size() + 1, "group"),
-          model.time_boundaries->empty() ? "" : fmt::format(", which begin at {}", fmt::join(*model.time_boundaries, ", ")));
+  const auto boundaries = model.time_boundaries();
+  if (!boundaries) return report(boundaries.error());
+  if (*boundaries) {
+    print("parameters for {} of timesteps{}\n", counted((*boundaries)->size() + 1, "group"),
+          (*boundaries)->empty() ? "" : fmt::format(", which begin at {}", fmt::join(**boundaries, ", ")));
   }
+  return kDone;
 }
 
-Exit inspect_quantized(const QuantizedView& view) {
-  const auto model = describe_quantized(view.path);
-  if (!model) return report(model.error());
-  std::vector<const QuantizedTensorInfo*> shown;
-  for (const QuantizedTensorInfo& tensor : model->tensors) {
-    if (glob_match(view.filter, tensor.name)) shown.push_back(&tensor);
+Exit inspect_quantized(const QuantizedView& view, const Weights& model) {
+  std::vector<const Weight*> shown;
+  for (const Weight& weight : model.weights()) {
+    if (glob_match(view.filter, weight.name)) shown.push_back(&weight);
   }
-  std::ranges::sort(shown, natural_less, [](const QuantizedTensorInfo* tensor) { return tensor->name; });
-  if (view.json) {
-    print_json(view, *model, shown);
-    return kDone;
-  }
-  const Totals all = total(*model);
+  std::ranges::sort(shown, natural_less, [](const Weight* weight) { return weight->name; });
+  if (view.json) return print_json(view, model, shown);
+  const Totals all = total(model);
+  const Modality modality = model.modality();
   print("{}  {}{}\n", tinted(Tone::kBold, escape(without_secrets(view.path))),
-        model->modality.empty() ? "" : model->modality + ", ",
-        model->format == QuantizeFormat::kParquet ? "Parquet V2 Extended" : "MLX quantized");
+        modality == Modality::kUnknown ? "" : fmt::format("{}, ", name(modality)),
+        model.scheme() == "parquet" ? "Parquet V2 Extended" : "MLX quantized");
   print("{}, {} parameters, {} in {}\n", counted(all.tensors, "tensor"), grouped(all.parameters), human_bytes(all.bytes),
-        counted(model->files.size(), "file"));
-  if (shown.size() != model->tensors.size()) print("{} match '{}'\n", grouped(shown.size()), escape(view.filter));
-  if (view.tensors || shown.size() != model->tensors.size()) print_tensors(shown);
-  print_widths(*model);
-  return kDone;
+        counted(model.files().size(), "file"));
+  if (shown.size() != model.weights().size()) print("{} match '{}'\n", grouped(shown.size()), escape(view.filter));
+  if (view.tensors || shown.size() != model.weights().size()) print_tensors(shown);
+  return print_widths(model);
 }
 
 }  // namespace ballast::cli

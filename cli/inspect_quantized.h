@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <ballast/quantize.h>
+#include <ballast/weights.h>
 
 #include "command.h"
 
@@ -27,11 +27,11 @@ struct QuantizedView {
   bool json = false;
 };
 
-// inspect for a directory of Parquet V2 Extended.
-Exit inspect_quantized(const QuantizedView& view);
+// inspect for quantized weights that are not tensors of a file: Parquet V2 Extended.
+Exit inspect_quantized(const QuantizedView& view, const Weights& model);
 
 // How many tensors, parameters and bytes there are of each width, as JSON and as a table.
-nlohmann::ordered_json widths_json(const QuantizedModelInfo& model);
-void print_widths(const QuantizedModelInfo& model);
+nlohmann::ordered_json widths_json(const Weights& model);
+Exit print_widths(const Weights& model);
 
 }  // namespace ballast::cli

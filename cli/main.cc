@@ -6,6 +6,7 @@
 
 #include <ballast/text.h>
 #include <ballast/version.h>
+#include <ballast/weights.h>
 
 #include "command.h"
 #include "terminal.h"
@@ -116,6 +117,16 @@ OpenOptions ReadOptions::open() const {
   return {.strictness = reference ? Strictness::kReference : Strictness::kStrict,
           .max_header_bytes = max_header_mb * 1'000'000,
           .interrupted = was_interrupted};
+}
+
+Result<Model> open_values(const std::string& path, const ReadOptions& options) {
+  auto weights = Weights::open(path, options.open());
+  if (weights) return decode(std::move(*weights));
+  if (weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
+  auto stored = Model::open(path, options.open());
+  if (!stored) return std::unexpected(std::move(weights.error()));
+  complain(fmt::format("note: {}; the stored tensors are taken as they are", weights.error().message));
+  return stored;
 }
 
 void add_read_options(CLI::App& command, ReadOptions& options) {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <ballast/metadata.h>
+#include <ballast/edit_metadata.h>
 #include <ballast/text.h>
 
 #include "arguments.h"

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include <ballast/error.h>
-#include <ballast/model.h>
+#include <ballast/metadata.h>
+#include <ballast/open_options.h>
 #include <ballast/progress.h>
 
 namespace ballast {

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,31 +12,12 @@
 #include <ballast/config.h>
 #include <ballast/error.h>
 #include <ballast/load.h>
+#include <ballast/metadata.h>
+#include <ballast/open_options.h>
 #include <ballast/slice.h>
 #include <ballast/tensor.h>
 
 namespace ballast {
-
-using Metadata = std::map<std::string, std::string, std::less<>>;
-
-enum class Access {
-  kAuto,   // kMmap, but kPread on network filesystems, where page faults are slow
-  kMmap,   // views borrow from a map made at the first view
-  kPread,  // no map, no views: every access copies
-};
-
-enum class Strictness {
-  kStrict,     // what the reference accepts, less what other readers would take differently: see docs/formats/safetensors.md
-  kReference,  // exactly what the reference accepts; of two tensors with one name, the last wins
-};
-
-struct OpenOptions {
-  Access access = Access::kAuto;
-  Strictness strictness = Strictness::kStrict;
-  std::uint64_t max_header_bytes = 100'000'000;
-  bool writable_views = false;        // views may be written to: that stays in this process, and the file as it is
-  std::function<bool()> interrupted;  // asked while a server is waited for; true gives up with kCancelled. May be empty
-};
 
 enum class Format { kSafetensors, kMlxJson };
 std::string_view name(Format format);  // safetensors, mlx-json

@@ -13,7 +13,7 @@
 #include <ballast/quality.h>
 #include <ballast/quantize_config.h>
 #include <ballast/tensor.h>
-#include <ballast/verify.h>
+#include <ballast/weights.h>
 
 namespace ballast {
 
@@ -73,6 +73,7 @@ struct QuantizeReport {
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
 struct ValidateOptions {
+  OpenOptions open;         // of the quantized model
   double min_accuracy = 0;  // the cosine that every layer must have
   unsigned threads = 0;     // 0: one per core
   Progress progress;
@@ -82,11 +83,8 @@ struct ValidateOptions {
 // not quantized must be the same to the byte.
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
 
-// verify() for any model, which checks what is quantized as well: sizes, what its metadata tells, sums of its files where there
-// are some, and what goes by timestep.
-Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
-
 struct DequantizeOptions {
+  OpenOptions open;
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before
   SinkOptions sink;
   std::uint64_t memory_limit = std::uint64_t{384} << 20;
@@ -97,34 +95,6 @@ struct DequantizeOptions {
 // mlx.core.dequantize gives on a CPU.
 Result<ConvertReport> dequantize_model(const std::string& quantized, const std::string& path,
                                        const DequantizeOptions& options = {});
-
-// One tensor of a quantized model.
-struct QuantizedTensorInfo {
-  std::string name;                  // that it had before
-  DType dtype = DType::kF32;         // that it had before
-  std::vector<std::uint64_t> shape;  // that it had before
-  unsigned bits = 0;                 // 0 if it was kept as it is
-  unsigned group_size = 0;
-  std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;  // of codes and parameters, or of the values
-  std::string file;         // where it is, or begins
-  bool equalized = false;   // its columns were scaled before
-};
-
-struct QuantizedModelInfo {
-  QuantizeFormat format = QuantizeFormat::kParquet;
-  std::vector<ConvertedFile> files;  // of weights
-  std::vector<QuantizedTensorInfo> tensors;
-  std::optional<std::vector<double>> time_boundaries;  // the timesteps at which groups begin, without the first, if there are
-  std::string modality;                                // as far as the files tell
-  std::string config;                                  // of the model, as JSON; empty without one
-};
-
-// Whether a path is a directory of Parquet V2 Extended, which Model::open() does not read.
-bool is_parquet_model(const std::string& path);
-
-// What a quantized model of either format is made of. Reads no weights.
-Result<QuantizedModelInfo> describe_quantized(const std::string& path);
 
 struct QuantizeLayerOptions {
   unsigned bits = 4;

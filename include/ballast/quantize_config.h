@@ -12,15 +12,14 @@
 
 #include <ballast/error.h>
 #include <ballast/model.h>
+#include <ballast/quantize_method.h>
 
 namespace ballast {
 
-enum class QuantizeMethod { kRtn, kSearch, kHqq };
 enum class QuantizeFormat { kParquet, kMlx };
 enum class Profile { kEdge, kLocal, kCloud };
 enum class Recipe { kUniform, kMixed2And6, kMixed3And4, kMixed3And6, kMixed4And6 };
 
-std::string_view name(QuantizeMethod method);  // rtn, search, hqq
 std::string_view name(QuantizeFormat format);  // parquet, mlx
 std::string_view name(Profile profile);        // edge, local, cloud
 std::string_view name(Recipe recipe);          // uniform, mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6

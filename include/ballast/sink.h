@@ -11,18 +11,14 @@
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
+#include <ballast/metadata.h>
 #include <ballast/model.h>
 #include <ballast/progress.h>
+#include <ballast/safetensors_layout.h>
 #include <ballast/tensor.h>
+#include <ballast/tensor_spec.h>
 
 namespace ballast {
-
-// A tensor that is to be written.
-struct TensorSpec {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<std::uint64_t> shape;
-};
 
 struct SinkOptions {
   std::optional<Format> format;  // by default what the path's ending says; SafeTensors in a directory
@@ -55,21 +51,6 @@ class Sink {
 // model that is to be replaced.
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors,
                                           const SinkOptions& options = {});
-
-// What a SafeTensors file of these tensors is made of: the header, and where the values of each begin.
-struct SafetensorsLayout {
-  std::string header;                  // the length, the JSON and its padding
-  std::vector<std::uint64_t> offsets;  // of each tensor, from the start of the file, in the order they were given
-  std::uint64_t file_size = 0;
-};
-
-// As the reference lays files out. Fails with kInvalidArgument on what no file can hold: names that repeat, are not UTF-8 or are
-// `__metadata__`, shapes that overflow.
-Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata = {},
-                                             bool keep_empty_metadata = false);
-
-// Whether a view has as many bytes as its dtype and shape take.
-Result<void> check_bytes(const TensorView& tensor);
 
 // Writes tensors that are in memory.
 Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options = {},

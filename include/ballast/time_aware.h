@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include <ballast/error.h>
-
 namespace ballast {
+
+struct TimeAwareTable;  // internal: what files hold
 
 // What a layer has for one group of timesteps. Borrows from the TimeAware it came from.
 struct TimeParameters {
@@ -37,13 +37,10 @@ class TimeAware {
   std::optional<TimeParameters> at(std::string_view layer, double timestep) const;
 
  private:
-  friend Result<std::optional<TimeAware>> load_time_aware(const std::string& quantized);
+  friend TimeAware make_time_aware(TimeAwareTable table);
   struct State;
   explicit TimeAware(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-
-// From a directory that quantize_model() made, in either format; nothing if it is not time-aware.
-Result<std::optional<TimeAware>> load_time_aware(const std::string& quantized);
 
 }  // namespace ballast

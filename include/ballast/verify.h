@@ -46,8 +46,9 @@ struct VerifyReport {
   bool ok() const { return defects.empty(); }
 };
 
-// Checks what open() checks, but goes on after the first defect. Fails only when there is nothing to check: the path is missing
+// Checks what opening checks, but goes on after the first defect; of a quantized model also the sizes of its parts, what its
+// metadata says, and the checksums of its files where it has some. Fails only when there is nothing to check: the path is missing
 // or cannot be read.
-Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options = {});
+Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
 
 }  // namespace ballast

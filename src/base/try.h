@@ -7,20 +7,24 @@
 
 // The value of a call that gives a Result; a failure ends the enclosing function with its error:
 //   const Model model = TRY(Model::open(path));
-// The result is moved out, so what it owns can be kept. Statement expressions are an extension that g++ and clang share.
-// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): only a macro can return from its caller
-#define TRY(...)                                                                                    \
-  __extension__({                                                                                   \
-    auto&& try_result_ = (__VA_ARGS__);                                                             \
-    if (!try_result_.has_value()) return std::unexpected(ballast::try_error(std::move(try_result_))); \
-    *std::move(try_result_);                                                                        \
+// The value is moved out. Statement expressions are an extension that g++ and clang share.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): only a macro can return from its caller
+#define TRY(...) BALLAST_TRY(BALLAST_TRY_NAME(try_result_, __COUNTER__), __VA_ARGS__)
+#define BALLAST_TRY(result, ...)                                                           \
+  __extension__({                                                                          \
+    auto&& result = (__VA_ARGS__);                                                         \
+    if (!result.has_value()) return std::unexpected(ballast::error_of(std::move(result))); \
+    *std::move(result);                                                                    \
   })
+#define BALLAST_TRY_NAME(prefix, number) BALLAST_TRY_JOIN(prefix, number)
+#define BALLAST_TRY_JOIN(prefix, number) prefix##number
+// NOLINTEND(cppcoreguidelines-macro-usage)
 
 namespace ballast {
 
-// The error of a result that may be used up, copied if it is const.
+// The error of a result that may be used up; copied if the result is const.
 template <class R>
-Error try_error(R&& result) {
+Error error_of(R&& result) {
   return std::forward<R>(result).error();
 }
 

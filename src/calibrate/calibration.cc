@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -17,31 +18,34 @@ double damping_of(const LayerStatistics& layer) {
 
 }  // namespace
 
-Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model,
-                                                       std::span<const LayerPlan> plans, const QuantizeConfig& config,
-                                                       Modality modality) {
-  auto statistics = Statistics::open(path, config.calibration_samples);
-  if (!statistics) return std::unexpected(statistics.error());
-  if (auto fits = statistics->check_fits(model, plans); !fits) return std::unexpected(fits.error());
-  std::unique_ptr<Calibration> calibration(new Calibration(std::move(*statistics), model, plans, config));
-  if (auto prepared = calibration->prepare(modality); !prepared) return std::unexpected(prepared.error());
+Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model, const Plan& plan,
+                                                       const QuantizeConfig& config, Modality modality) {
+  auto statistics = TRY(Statistics::open(path, config.calibration_samples));
+  TRY(statistics.check_fits(model, plan.layers()));
+  std::unique_ptr<Calibration> calibration(new Calibration(std::move(statistics), model, plan, config));
+  TRY(calibration->prepare(modality));
   return calibration;
 }
 
-bool Calibration::covers(std::size_t tensor) const { return plans_[tensor].bits != 0 && statistics_.has(name_of(tensor)); }
+Calibration::Calibration(Statistics statistics, const Model& model, const Plan& plan, const QuantizeConfig& config)
+    : statistics_(std::move(statistics)), model_(model), config_(config) {
+  for (const LayerPlan& layer : plan.layers()) columns_.push_back(layer.is_quantized() ? layer.columns : 0);
+}
+
+bool Calibration::covers(std::size_t tensor) const { return columns_[tensor] != 0 && statistics_.has(name_of(tensor)); }
 
 Result<void> Calibration::prepare(Modality modality) {
   const bool has_times = !statistics_.timesteps().empty();
   time_aware_ = config_.enable_time_aware.value_or(has_times && (modality == Modality::kText || modality == Modality::kCode));
   spatial_ = config_.enable_spatial.value_or(modality == Modality::kImage || modality == Modality::kAudio);
-  has_feedback_.assign(plans_.size(), false);
-  has_ranges_.assign(plans_.size(), false);
+  has_feedback_.assign(columns_.size(), false);
+  has_ranges_.assign(columns_.size(), false);
   TimeGroups groups;
   std::size_t covered = 0;
   bool has_hessian = false;
   std::size_t too_large = 0;
   std::uint64_t limit_for_all = 0;
-  for (std::size_t i = 0; i < plans_.size(); ++i) {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
     if (!covers(i)) continue;
     ++covered;
     has_hessian |= statistics_.has_hessian(name_of(i));
@@ -54,7 +58,7 @@ Result<void> Calibration::prepare(Modality modality) {
     const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
     if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
     // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
-    const std::uint64_t needed = (4 * Feedback::bytes(plans_[i].columns) >> 20) + 1;
+    const std::uint64_t needed = (4 * Feedback::bytes(columns_[i]) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit_mb;
     if (has_feedback_[i]) continue;
     ++too_large;
@@ -88,11 +92,10 @@ std::vector<double> Calibration::boundaries() const {
 Result<LayerInputs> Calibration::read(std::size_t tensor) const {
   LayerInputs inputs;
   if (!covers(tensor)) return inputs;
-  auto layer = statistics_.read(name_of(tensor));
-  if (!layer) return std::unexpected(layer.error());
-  if (time_aware_) inputs.time_groups = group_means(*layer, starts_);
-  const double damping = damping_of(*layer);
-  inputs.importance = std::move(layer->importance);
+  auto layer = TRY(statistics_.read(name_of(tensor)));
+  if (time_aware_) inputs.time_groups = group_means(layer, starts_);
+  const double damping = damping_of(layer);
+  inputs.importance = std::move(layer.importance);
   if (!has_feedback(tensor)) return inputs;
   bool was_read = true;
   const auto read_rows = [&](std::uint64_t first, std::span<float> rows) {
@@ -100,7 +103,7 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
     was_read &= done.has_value();
     return done;
   };
-  auto feedback = Feedback::make(plans_[tensor].columns, read_rows, config_.num_threads, damping);
+  auto feedback = Feedback::make(columns_[tensor], read_rows, config_.num_threads, damping);
   if (!feedback && !was_read) return std::unexpected(std::move(feedback.error()));  // which says where
   if (!feedback) {
     return fail_at(escape(statistics_.file().path()),
@@ -113,14 +116,27 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
 Result<std::shared_ptr<const LayerInputs>> Calibration::inputs(std::size_t tensor) {
   const std::scoped_lock lock(mutex_);  // others wait for it, and lend their cores meanwhile
   if (const auto found = inputs_.find(tensor); found != inputs_.end()) return found->second;
-  auto made = read(tensor);
-  if (!made) return std::unexpected(made.error());
-  return inputs_.emplace(tensor, std::make_shared<const LayerInputs>(std::move(*made))).first->second;
+  auto made = TRY(read(tensor));
+  return inputs_.emplace(tensor, std::make_shared<const LayerInputs>(std::move(made))).first->second;
 }
 
 void Calibration::release(std::size_t tensor) {
   const std::scoped_lock lock(mutex_);
+  const auto found = inputs_.find(tensor);
+  if (found == inputs_.end() || kept_.contains(tensor)) return;
+  const std::uint64_t bytes = found->second->feedback ? Feedback::bytes(columns_[tensor]) : 0;
+  if (bytes == 0 || bytes > room_) {
+    inputs_.erase(found);
+    return;
+  }
+  room_ -= bytes;
+  kept_.emplace(tensor, bytes);
+}
+
+void Calibration::drop(std::size_t tensor) {
+  const std::scoped_lock lock(mutex_);
   inputs_.erase(tensor);
+  if (const auto kept = kept_.extract(tensor)) room_ += kept.mapped();
 }
 
 }  // namespace ballast

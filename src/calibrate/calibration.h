@@ -12,9 +12,9 @@
 
 #include <ballast/quantize_config.h>
 
-#include "quantize/hessian.h"
 #include "calibrate/statistics.h"
 #include "calibrate/time_groups.h"
+#include "quantize/hessian.h"
 
 namespace ballast {
 
@@ -28,8 +28,8 @@ struct LayerInputs {
 // Statistics of a model's inputs, and what follows from them for the whole model.
 class Calibration {
  public:
-  // Reads and checks everything but the Hessians. `plans` are the model's, and live as long.
-  static Result<std::unique_ptr<Calibration>> open(const std::string& path, const Model& model, std::span<const LayerPlan> plans,
+  // Reads and checks everything but the Hessians. Model and config are borrowed.
+  static Result<std::unique_ptr<Calibration>> open(const std::string& path, const Model& model, const Plan& plan,
                                                    const QuantizeConfig& config, Modality modality);
 
   const Statistics& statistics() const { return statistics_; }
@@ -44,15 +44,19 @@ class Calibration {
   std::size_t groups() const { return time_aware_ ? starts_.size() : 0; }
   std::vector<double> boundaries() const;
 
-  // Made when it is first asked for, and kept until it is released. Thread-safe.
+  // Made when it is first asked for. Thread-safe.
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor);
+  // Keeps what inputs() made if memory for that is left, so that a Hessian need not be factored again.
   void release(std::size_t tensor);
+  // Will not be asked for any more.
+  void drop(std::size_t tensor);
+  // What release() may keep in all, in bytes.
+  void set_room(std::uint64_t bytes) { room_ = bytes; }
 
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  Calibration(Statistics statistics, const Model& model, std::span<const LayerPlan> plans, const QuantizeConfig& config)
-      : statistics_(std::move(statistics)), model_(model), plans_(plans), config_(config) {}
+  Calibration(Statistics statistics, const Model& model, const Plan& plan, const QuantizeConfig& config);
 
   Result<void> prepare(Modality modality);
   std::string_view name_of(std::size_t tensor) const { return model_.tensors()[tensor].name; }
@@ -60,7 +64,7 @@ class Calibration {
 
   Statistics statistics_;
   const Model& model_;
-  std::span<const LayerPlan> plans_;
+  std::vector<std::uint64_t> columns_;  // of each tensor; 0: left unquantized
   const QuantizeConfig& config_;
   bool time_aware_ = false;
   bool spatial_ = false;
@@ -70,6 +74,8 @@ class Calibration {
   std::vector<std::string> warnings_;
   std::mutex mutex_;
   std::map<std::size_t, std::shared_ptr<const LayerInputs>> inputs_;
+  std::uint64_t room_ = 0;
+  std::map<std::size_t, std::uint64_t> kept_;  // bytes of what was released and kept
 };
 
 }  // namespace ballast

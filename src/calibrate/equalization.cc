@@ -3,14 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/fail.h"
+#include "quantize/column_scales.h"
 
 namespace ballast {
-namespace {
-
-constexpr int kMostDoublings = 12;  // far from what a float cannot hold
-
-}  // namespace
 
 std::vector<float> equalize(double alpha, std::span<const float> importance, std::span<const float> largest) {
   constexpr double kMost = kMostDoublings;
@@ -28,17 +23,6 @@ std::vector<float> equalize(double alpha, std::span<const float> importance, std
     restore.push_back(std::exp2(static_cast<float>(-std::clamp(std::round(exponent - middle), -kMost, kMost))));
   }
   return restore;
-}
-
-Result<void> check_restore(std::span<const float> restore) {
-  const auto is_allowed = [](float scale) {
-    int exponent = 0;
-    return std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5F && std::abs(exponent - 1) <= kMostDoublings;
-  };
-  const auto bad = std::ranges::find_if_not(restore, is_allowed);
-  if (bad == restore.end()) return {};
-  return fail(Errc::kCorrupt, "the scale of column {} is {}, it must be a power of two from 2^-{} to 2^{}", bad - restore.begin(),
-              *bad, kMostDoublings, kMostDoublings);
 }
 
 }  // namespace ballast

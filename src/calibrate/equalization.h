@@ -4,8 +4,6 @@
 #include <span>
 #include <vector>
 
-#include <ballast/error.h>
-
 namespace ballast {
 
 // How much of the scale of a column comes from its inputs, and how much from its weights.
@@ -15,8 +13,5 @@ inline constexpr std::array kEqualizations{0.0, 0.25, 0.5, 0.75, 1.0};
 // before they are coded: x is the root of the importance of a column, w its largest weight. Scales are the nearest powers of
 // two, so that nothing is lost by them, and about 1 on average.
 std::vector<float> equalize(double alpha, std::span<const float> importance, std::span<const float> largest);
-
-// Whether columns can be multiplied by these.
-Result<void> check_restore(std::span<const float> restore);
 
 }  // namespace ballast

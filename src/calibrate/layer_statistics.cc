@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "quantize/importance.h"
 
 namespace ballast {
@@ -23,9 +24,9 @@ class LayerReader {
     LayerStatistics layer{.columns = found_.columns};
     std::vector<float> counts;
     std::vector<float> energies;
-    if (auto done = read_all(layer, counts, energies); !done) return std::unexpected(done.error());
+    TRY(read_all(layer, counts, energies));
     layer.counts.assign(counts.begin(), counts.end());
-    if (auto done = add_up_inputs(layer.inputs); !done) return std::unexpected(done.error());
+    TRY(add_up_inputs(layer.inputs));
     if (counts.empty()) layer.counts.assign(used_.rows.size(), 1);
     layer.weights = timestep_weights(layer.counts, energies);
     layer.importance = column_importance(layer);
@@ -34,15 +35,15 @@ class LayerReader {
 
  private:
   Result<void> read_all(LayerStatistics& layer, std::vector<float>& counts, std::vector<float>& energies) const {
-    if (auto done = read_values(Statistic::kMean, layer.means); !done) return done;
-    if (auto done = read_values(Statistic::kSquareMean, layer.squares); !done) return done;
-    if (auto done = check_squares(layer); !done) return done;
-    if (auto done = read_values(Statistic::kMin, layer.lows); !done) return done;
-    if (auto done = read_values(Statistic::kMax, layer.highs); !done) return done;
-    if (auto done = check_range(layer); !done) return done;
-    if (auto done = read_values(Statistic::kOutputSquareMean, energies); !done) return done;
-    if (auto done = check_not_negative(Statistic::kOutputSquareMean, energies); !done) return done;
-    if (auto done = read_values(Statistic::kCount, counts); !done) return done;
+    TRY(read_values(Statistic::kMean, layer.means));
+    TRY(read_values(Statistic::kSquareMean, layer.squares));
+    TRY(check_squares(layer));
+    TRY(read_values(Statistic::kMin, layer.lows));
+    TRY(read_values(Statistic::kMax, layer.highs));
+    TRY(check_range(layer));
+    TRY(read_values(Statistic::kOutputSquareMean, energies));
+    TRY(check_not_negative(Statistic::kOutputSquareMean, energies));
+    TRY(read_values(Statistic::kCount, counts));
     return check_counts(counts);
   }
 
@@ -54,9 +55,7 @@ class LayerReader {
     values.resize(used_.rows.size() * width);
     for (std::size_t i = 0; i < used_.rows.size(); ++i) {
       const auto row = std::span(values).subspan(i * width, width);
-      if (auto read = file_.read_into(tensor->name, used_.rows[i] * row.size_bytes(), std::as_writable_bytes(row)); !read) {
-        return read;
-      }
+      TRY(file_.read_into(tensor->name, used_.rows[i] * row.size_bytes(), std::as_writable_bytes(row)));
     }
     return check_each(statistic, values, [](float value) { return std::isfinite(value); }, "");
   }
@@ -66,7 +65,7 @@ class LayerReader {
     const TensorInfo* const tensor = found_[Statistic::kCount];
     if (tensor == nullptr) return {};
     std::vector<float> counts(tensor->elements());
-    if (auto read = file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))); !read) return read;
+    TRY(file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))));
     for (const float count : counts) inputs += std::isfinite(count) && count > 0 ? static_cast<double>(count) : 0.0;
     return {};
   }
@@ -86,7 +85,7 @@ class LayerReader {
   Result<void> check_squares(const LayerStatistics& layer) const {
     constexpr double kRounding = 1.01;
     constexpr double kNothing = std::numeric_limits<float>::min();
-    if (auto checked = check_not_negative(Statistic::kSquareMean, layer.squares); !checked) return checked;
+    TRY(check_not_negative(Statistic::kSquareMean, layer.squares));
     for (std::size_t i = 0; i < layer.squares.size(); ++i) {
       const auto mean = static_cast<double>(layer.means[i]);
       if (mean * mean <= kRounding * static_cast<double>(layer.squares[i]) + kNothing) continue;
@@ -105,7 +104,7 @@ class LayerReader {
   }
 
   Result<void> check_counts(std::span<const float> counts) const {
-    if (auto checked = check_not_negative(Statistic::kCount, counts); !checked) return checked;
+    TRY(check_not_negative(Statistic::kCount, counts));
     if (counts.empty() || std::ranges::any_of(counts, [](float count) { return count > 0; })) return {};
     return error(Statistic::kCount, used_.times.empty() ? "0" : fmt::format("0 at all of {} timesteps", counts.size()));
   }

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -48,9 +49,8 @@ bool may_have_columns(const TensorInfo& tensor, const LayerPlan& plan, std::uint
 }  // namespace
 
 Result<Statistics> Statistics::open(const std::string& path, unsigned most_timesteps) {
-  auto file = Model::open(path);
-  if (!file) return std::unexpected(file.error());
-  return from_file(std::move(*file), most_timesteps);
+  auto file = TRY(Model::open(path));
+  return from_file(std::move(file), most_timesteps);
 }
 
 Result<Statistics> Statistics::from_file(Model file, unsigned most_timesteps) {
@@ -58,10 +58,9 @@ Result<Statistics> Statistics::from_file(Model file, unsigned most_timesteps) {
     return fail(Errc::kUnsupported, "{}: statistics are one file of safetensors, not {} of {}", escape(file.path()),
                 file.files().size(), name(file.format()));
   }
-  auto table = read_statistics_table(file);
-  if (!table) return std::unexpected(table.error());
-  Statistics statistics(std::move(file), std::move(*table), most_timesteps);
-  if (auto found = statistics.find_left_out(); !found) return std::unexpected(found.error());
+  auto table = TRY(read_statistics_table(file));
+  Statistics statistics(std::move(file), std::move(table), most_timesteps);
+  TRY(statistics.find_left_out());
   return statistics;
 }
 
@@ -76,7 +75,7 @@ Result<void> Statistics::find_left_out() {
   for (const auto& [weight, found] : table_.weights) {
     const TensorInfo* const tensor = found[Statistic::kCount];
     if (tensor == nullptr) continue;
-    if (auto read = file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))); !read) return read;
+    TRY(file_.read_into(tensor->name, 0, std::as_writable_bytes(std::span(counts))));
     const auto has_inputs = [&](std::size_t row) { return counts[row] != 0; };
     if (!std::ranges::any_of(used_.rows, has_inputs) && std::ranges::any_of(counts, [](float count) { return count > 0; })) {
       left_out_.insert(weight);
@@ -116,8 +115,7 @@ Result<void> Statistics::read_hessian(std::string_view weight, std::uint64_t fir
     return fail(Errc::kInvalidArgument, "{}: {} values from row {} on, there are {} rows of as many", place, rows.size(),
                 first_row, width);
   }
-  if (auto read = file_.read_into(tensor->name, first_row * width * sizeof(float), std::as_writable_bytes(rows)); !read)
-    return read;
+  TRY(file_.read_into(tensor->name, first_row * width * sizeof(float), std::as_writable_bytes(rows)));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::uint64_t row = first_row + i / width;
     const std::uint64_t column = i % width;

@@ -10,9 +10,9 @@
 
 #include <ballast/model.h>
 
-#include "plan/layer_plan.h"
 #include "calibrate/layer_statistics.h"
 #include "calibrate/statistics_table.h"
+#include "plan/layer_plan.h"
 
 namespace ballast {
 

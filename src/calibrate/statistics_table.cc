@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -25,10 +26,9 @@ Result<void> check_timesteps(std::vector<double> timesteps) {
 
 Result<std::vector<double>> parse_timesteps(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, text);
-  if (!root) return std::unexpected(root.error());
+  const auto root = TRY(parse_json(parser, text));
   simdjson::dom::array list;
-  if (root->get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is no list of numbers", describe(*root));
+  if (root.get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is no list of numbers", describe(root));
   std::vector<double> timesteps;
   for (const simdjson::dom::element entry : list) {
     double number = 0;
@@ -37,7 +37,7 @@ Result<std::vector<double>> parse_timesteps(std::string_view text) {
     }
     timesteps.push_back(number);
   }
-  if (auto checked = check_timesteps(timesteps); !checked) return std::unexpected(checked.error());
+  TRY(check_timesteps(timesteps));
   return timesteps;
 }
 
@@ -108,16 +108,15 @@ std::vector<std::uint64_t> expected_shape(Statistic statistic, std::uint64_t col
 }
 
 Result<void> check_shapes(WeightStatistics& found, std::size_t timesteps) {
-  const auto columns = columns_of(*found[Statistic::kMean], timesteps);
-  if (!columns) return std::unexpected(columns.error());
-  found.columns = *columns;
+  const auto columns = TRY(columns_of(*found[Statistic::kMean], timesteps));
+  found.columns = columns;
   for (std::size_t i = 0; i < found.tensors.size(); ++i) {
     const TensorInfo* const tensor = found.tensors[i];
     if (tensor == nullptr) continue;
     const auto statistic = static_cast<Statistic>(i);
     const bool is_number = !is_per_column(statistic) && statistic != Statistic::kHessian;
     if (timesteps == 0 && is_number && tensor->shape.empty()) continue;
-    const auto expected = expected_shape(statistic, *columns, timesteps);
+    const auto expected = expected_shape(statistic, columns, timesteps);
     if (std::ranges::equal(tensor->shape, expected)) continue;
     return error_in(*tensor, fmt::format("shape {}, expected {}", to_string(tensor->shape), to_string(expected)));
   }
@@ -125,7 +124,7 @@ Result<void> check_shapes(WeightStatistics& found, std::size_t timesteps) {
 }
 
 Result<StatisticsTable> read_table(const Model& file) {
-  if (auto checked = check_format(file.metadata()); !checked) return std::unexpected(checked.error());
+  TRY(check_format(file.metadata()));
   StatisticsTable table;
   if (const auto text = file.metadata().find("timesteps"); text != file.metadata().end()) {
     auto timesteps = parse_timesteps(text->second);
@@ -133,12 +132,12 @@ Result<StatisticsTable> read_table(const Model& file) {
     table.timesteps = std::move(*timesteps);
   }
   for (const TensorInfo& tensor : file.tensors()) {
-    if (auto added = add(tensor, table); !added) return std::unexpected(added.error());
+    TRY(add(tensor, table));
   }
   if (table.weights.empty()) return fail(Errc::kCorrupt, "statistics of no weight at all");
   for (auto& [weight, found] : table.weights) {
-    if (auto checked = check_complete(weight, found); !checked) return std::unexpected(checked.error());
-    if (auto checked = check_shapes(found, table.timesteps.size()); !checked) return std::unexpected(checked.error());
+    TRY(check_complete(weight, found));
+    TRY(check_shapes(found, table.timesteps.size()));
   }
   return table;
 }

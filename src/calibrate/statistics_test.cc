@@ -137,15 +137,15 @@ class Planned {
   explicit Planned(const std::vector<TensorText>& tensors, const QuantizeConfig& config = {})
       : bytes_(test::safetensors(tensors)),
         model_(*Model::from_bytes(test::as_bytes(bytes_), "m")),
-        plans_(*plan_layers(model_, config)) {}
+        plan_(*Plan::make(model_, config)) {}
 
-  Result<void> check(const StatisticsFile& file) const { return file->check_fits(model_, plans_); }
-  Coverage coverage(const StatisticsFile& file) const { return file->coverage(model_, plans_); }
+  Result<void> check(const StatisticsFile& file) const { return file->check_fits(model_, plan_.layers()); }
+  Coverage coverage(const StatisticsFile& file) const { return file->coverage(model_, plan_.layers()); }
 
  private:
   std::string bytes_;
   Model model_;
-  std::vector<LayerPlan> plans_;
+  Plan plan_;
 };
 
 StatisticsFile plain(std::string_view weight, std::uint64_t columns) {

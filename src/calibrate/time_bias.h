@@ -3,8 +3,9 @@
 #include <cstddef>
 #include <span>
 
-#include "quantize/rows.h"
 #include "calibrate/time_groups.h"
+#include "quantize/rows.h"
+#include "scheme/writer.h"
 
 namespace ballast {
 
@@ -14,11 +15,7 @@ namespace ballast {
 void make_time_bias(const RowFormat& format, DType dtype, std::span<const std::byte> rows, const CodedRows& coded,
                     const GroupStatistics& groups, std::span<float> out);
 
-// The scale and zero of 8 bits for the inputs of each group of timesteps, from the least and the largest.
-struct ActivationScales {
-  std::vector<float> scales;
-  std::vector<float> zeros;
-};
+// For the inputs of each group of timesteps, from the least and the largest.
 ActivationScales activation_scales(const GroupStatistics& groups);
 
 }  // namespace ballast

@@ -3,7 +3,8 @@
 #include <span>
 
 #include <ballast/error.h>
-#include <ballast/sink.h>
+#include <ballast/metadata.h>
+#include <ballast/tensor_spec.h>
 
 namespace ballast {
 

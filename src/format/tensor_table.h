@@ -4,7 +4,7 @@
 #include <deque>
 #include <string>
 
-#include <ballast/model.h>
+#include <ballast/metadata.h>
 #include <ballast/tensor.h>
 
 #include "base/bytes.h"

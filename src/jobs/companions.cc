@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/json_walk.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
@@ -14,19 +15,6 @@
 
 namespace ballast {
 namespace {
-
-constexpr std::string_view kConfig = "config.json";
-
-// Of any format: some directories hold the same model several times.
-bool is_weights_name(std::string_view name) {
-  constexpr std::array<std::string_view, 16> kEndings{".parquet",       ".safetensors", ".safetensors.index.json",
-                                                      ".mlx",           ".bin",         ".pt",
-                                                      ".pth",           ".ckpt",        ".gguf",
-                                                      ".ggml",          ".h5",          ".npz",
-                                                      ".msgpack",       ".onnx",        ".tflite",
-                                                      ".bin.index.json"};
-  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
-}
 
 // As PyTorch and so a config calls it; empty for what it has no name for.
 std::string_view torch_name(DType dtype) {
@@ -45,40 +33,7 @@ std::string_view torch_name(DType dtype) {
   }
 }
 
-// The members of a JSON object's text, each with its key, as they are spelt.
-std::vector<std::pair<std::string_view, std::string_view>> root_members(std::string_view text) {
-  std::vector<std::pair<std::string_view, std::string_view>> members;
-  JsonWalk walk(text);
-  std::size_t begin = 0;
-  std::string_view key;
-  for (JsonWalk::Token token{}; walk.next(token);) {
-    if (token.kind == JsonWalk::Kind::kKey && walk.depth() == 1) {
-      begin = token.begin;
-      key = walk.key();
-    } else if (walk.depth() == 1 && token.kind != JsonWalk::Kind::kOpen) {
-      members.emplace_back(key, text.substr(begin, token.end - begin));
-    }
-  }
-  return members;
-}
-
 }  // namespace
-
-std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides) {
-  std::string text = "{";
-  for (const auto& [key, member] : root_members(config)) {
-    if (key == "quantization" || key == "quantization_config" || key == kTimeAware.member || key == kEqualization.member)
-      continue;
-    text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
-  }
-  if (section.empty()) return text += "\n}\n";
-  for (const SideFileKind& side : sides) {
-    text += fmt::format("{}\n  \"{}\": \"{}\"", text == "{" ? "" : ",", side.member, side.file);
-  }
-  text +=
-      fmt::format("{}\n  \"quantization\": {},\n  \"quantization_config\": {}\n}}\n", text == "{" ? "" : ",", section, section);
-  return text;
-}
 
 std::string_view main_dtype(std::span<const TensorSpec> tensors) {
   std::map<DType, std::uint64_t> bytes;
@@ -110,23 +65,25 @@ Result<std::vector<Companion>> find_companions(const std::string& directory, std
   const auto files = list_folder(directory);
   if (!files) return fail_at(shown(directory), files.error());
   std::vector<Companion> companions;
+  const bool is_parquet = std::ranges::any_of(*files, is_parquet_part, &ListedFile::name);
   for (const ListedFile& file : *files) {
-    const bool is_weights = is_weights_name(file.name) && !is_side_file(file.name);
+    const bool is_weights =
+        (is_weights_name(file.name) && !is_side_file(file.name)) || (is_parquet && file.name == kParquetMetadataFile);
     if (file.name.starts_with('.') || is_weights || !file.is_regular) continue;
     companions.push_back({.name = file.name, .path = join_path(directory, file.name)});
   }
 
-  const auto config = std::ranges::find(companions, kConfig, &Companion::name);
+  const auto config = std::ranges::find(companions, kConfigFile, &Companion::name);
   if (config == companions.end() || dtype.empty()) return companions;
   const auto text = read_text(config->path);
   if (!text) return fail_at(shown(config->path), text.error());
-  *config = {.name = std::string(kConfig), .path = {}, .text = with_dtype(*text, dtype)};
+  *config = {.name = std::string(kConfigFile), .path = {}, .text = with_dtype(*text, dtype)};
   return companions;
 }
 
 void leave_out_quantization(std::vector<Companion>& companions) {
   std::erase_if(companions, [](const Companion& companion) {
-    return companion.name == "quantization_config.json" || is_side_file(companion.name);
+    return companion.name == kQuantizationConfigFile || is_side_file(companion.name);
   });
 }
 

@@ -10,8 +10,6 @@
 
 #include "output/output.h"
 
-#include "scheme/mlx/side_files.h"
-
 namespace ballast {
 
 // The files of a model directory that go along with its weights: all but weights of any format, folders and hidden files.
@@ -24,10 +22,6 @@ std::string_view main_dtype(std::span<const TensorSpec> tensors);
 // The text of a config whose `torch_dtype` and `dtype`, at the root and in sections such as `text_config`, are `dtype`. Nothing
 // else changes, and what is not there is not added. `config` must be valid.
 std::string with_dtype(std::string_view config, std::string_view dtype);
-
-// A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
-// It tells of the files `sides`, too.
-std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides = {});
 
 // Takes out the files that are about quantized weights which the output does not have.
 void leave_out_quantization(std::vector<Companion>& companions);

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/try.h"
 #include "convert/decode.h"
 #include "model/state.h"
 
@@ -160,10 +161,8 @@ class Diff {
     if (!buffers.first) buffers = {Bytes(allocate_bytes(kMostBytes)), Bytes(allocate_bytes(kMostBytes))};
     const std::span<std::byte> a(buffers.first.get(), byte_count(pair.a->dtype, block.count));
     const std::span<std::byte> b(buffers.second.get(), byte_count(pair.b->dtype, block.count));
-    if (auto read = a_.read_into(pair.a->name, byte_count(pair.a->dtype, block.first), a); !read)
-      return std::unexpected(read.error());
-    if (auto read = b_.read_into(pair.b->name, byte_count(pair.b->dtype, block.first), b); !read)
-      return std::unexpected(read.error());
+    TRY(a_.read_into(pair.a->name, byte_count(pair.a->dtype, block.first), a));
+    TRY(b_.read_into(pair.b->name, byte_count(pair.b->dtype, block.first), b));
     return Comparison(pair.a->dtype, pair.b->dtype).run(a, b, block.count);
   }
 
@@ -207,7 +206,7 @@ Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions
   for (const TensorInfo& tensor : b.tensors()) {
     if (!a.has(tensor.name)) report.only_b.emplace_back(tensor.name);
   }
-  if (auto compared = Diff(a, b, options).run(pairs); !compared) return std::unexpected(compared.error());
+  TRY(Diff(a, b, options).run(pairs));
 
   for (Pair& pair : pairs) {
     const bool same_shape = std::ranges::equal(pair.a->shape, pair.b->shape);

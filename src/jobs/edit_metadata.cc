@@ -1,4 +1,4 @@
-#include <ballast/metadata.h>
+#include <ballast/edit_metadata.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/names.h"
 #include "format/safetensors/header.h"
 #include "format/safetensors/layout.h"
@@ -83,7 +84,7 @@ Result<Metadata> apply(const MetadataEdit& edit, Metadata metadata) {
     if (metadata.erase(key) == 0) return fail(Errc::kInvalidArgument, "there is no metadata {} to unset", quote(key));
   }
   for (const auto& [key, value] : edit.set) metadata[key] = value;
-  if (auto checked = check_names({}, metadata); !checked) return std::unexpected(checked.error());
+  TRY(check_names({}, metadata));
   return metadata;
 }
 
@@ -114,39 +115,37 @@ Result<void> overwrite(const std::string& path, std::string_view old, std::strin
 
 Result<void> rewrite(const std::string& path, const Source& source, std::string_view header, std::uint64_t data_start,
                      const Progress& progress) {
-  auto file = OutputFile::create(path);
-  if (!file) return std::unexpected(file.error());
+  auto file = TRY(OutputFile::create(path));
   const std::uint64_t bytes = source.size() - data_start;
-  if (auto reserved = file->reserve(header.size() + bytes); !reserved) return reserved;
-  if (auto written = file->write_at(0, as_bytes(header)); !written) return written;
+  TRY(file.reserve(header.size() + bytes));
+  TRY(file.write_at(0, as_bytes(header)));
   constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
   for (std::uint64_t at = 0; at < bytes; at += kPiece) {
     const std::uint64_t length = std::min(kPiece, bytes - at);
-    auto copied = file->copy_from(source, data_start + at, header.size() + at, length);
+    auto copied = file.copy_from(source, data_start + at, header.size() + at, length);
     if (!copied) return copied.error().code == Errc::kWrite ? copied : fail_at(escape(path), copied.error());
     if (progress && !progress(at + length, bytes, {})) return fail(Errc::kCancelled, "cancelled");
   }
-  if (auto synced = file->sync(); !synced) return synced;
-  if (auto published = file->publish(); !published) return published;
-  return sync_folder(folder_of(file->path()));
+  TRY(file.sync());
+  TRY(file.publish());
+  return sync_folder(folder_of(file.path()));
 }
 
 }  // namespace
 
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options,
                                      const Progress& progress) {
-  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
-  const auto model = Model::open(path, options);
-  if (!model) return std::unexpected(model.error());
-  if (!model->directory().empty() || model->format() != Format::kSafetensors) {
+  TRY(check_output_path(path));
+  const auto model = TRY(Model::open(path, options));
+  if (!model.directory().empty() || model.format() != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: metadata is edited in one .safetensors file at a time", escape(path));
   }
-  const auto metadata = apply(edit, model->metadata());
+  const auto metadata = apply(edit, model.metadata());
   if (!metadata) return fail_at(escape(path), metadata.error());
-  if (*metadata == model->metadata()) return MetadataChange::kNone;
+  if (*metadata == model.metadata()) return MetadataChange::kNone;
 
-  const Source& source = ModelAccess::source(*model, 0);
-  const std::uint64_t data_start = model->files()[0].data_start;
+  const Source& source = ModelAccess::source(model, 0);
+  const std::uint64_t data_start = model.files()[0].data_start;
   std::string old(data_start, '\0');
   if (auto read = source.read_at(0, std::as_writable_bytes(std::span(old))); !read) return fail_at(escape(path), read.error());
 
@@ -155,7 +154,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
   if (header.size() <= old.size()) {
     header.append(old.size() - header.size(), ' ');
     bool done = false;
-    if (auto written = overwrite(path, old, header, done); !written) return std::unexpected(written.error());
+    TRY(overwrite(path, old, header, done));
     if (done) return MetadataChange::kInPlace;
   }
   constexpr std::size_t kAlignment = 8;
@@ -166,7 +165,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
     return fail(Errc::kWrite, "{}: the header would take {} bytes, readers accept {}", escape(path), length,
                 options.max_header_bytes);
   }
-  if (auto written = rewrite(path, source, header, data_start, progress); !written) return std::unexpected(written.error());
+  TRY(rewrite(path, source, header, data_start, progress));
   return MetadataChange::kRewritten;
 }
 

@@ -1,4 +1,5 @@
-#include <ballast/metadata.h>
+#include <ballast/edit_metadata.h>
+#include <ballast/model.h>
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include <ballast/npy.h>
+#include <ballast/extract.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "model/slice.h"
 #include "output/output.h"
 
@@ -103,26 +104,25 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
   }
   const auto plan = plan_slice(tensor->shape, tensor->dtype, slices);
   if (!plan) return error_here(plan.error());
-  if (auto written = write(as_bytes(npy_header(dtype, plan->shape))); !written) return std::unexpected(written.error());
+  TRY(write(as_bytes(npy_header(dtype, plan->shape))));
 
   const std::uint64_t rows = plan->bytes == 0 ? 0 : plan->shape.empty() ? 1 : plan->shape.front();
   RowSlices parts(tensor->shape, slices, rows, rows == 0 ? 0 : plan->bytes / rows);
   std::uint64_t done_bytes = 0;
   while (!parts.done()) {
     if (progress && !progress(done_bytes, plan->bytes, name)) return fail(Errc::kCancelled, "cancelled");
-    const auto part = model.slice(name, parts.next());
-    if (!part) return std::unexpected(part.error());
-    done_bytes += part->bytes().size();
+    const auto part = TRY(model.slice(name, parts.next()));
+    done_bytes += part.bytes().size();
     if (dtype == tensor->dtype) {
-      if (auto written = write(part->bytes()); !written) return std::unexpected(written.error());
+      TRY(write(part.bytes()));
       continue;
     }
-    const std::size_t size = part->bytes().size() * 8 / bits(tensor->dtype) * bits(dtype) / 8;
+    const std::size_t size = part.bytes().size() * 8 / bits(tensor->dtype) * bits(dtype) / 8;
     const Bytes converted(allocate_bytes(size));
-    if (auto done = convert_values(tensor->dtype, part->bytes(), dtype, {converted.get(), size}); !done) {
+    if (auto done = convert_values(tensor->dtype, part.bytes(), dtype, {converted.get(), size}); !done) {
       return error_here(done.error());
     }
-    if (auto written = write({converted.get(), size}); !written) return std::unexpected(written.error());
+    TRY(write({converted.get(), size}));
   }
   return dtype;
 }
@@ -130,19 +130,17 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
                        const Progress& progress) {
   auto output = Output::file(path);
-  const auto file = output.add("");
-  if (!file) return std::unexpected(file.error());
+  const auto file = TRY(output.add(""));
   std::uint64_t offset = 0;
-  auto dtype = write_npy(
+  auto dtype = TRY(write_npy(
       model, name, slices,
       [&](std::span<const std::byte> bytes) -> Result<void> {
-        auto written = output[*file].write_at(offset, bytes);
+        auto written = output[file].write_at(offset, bytes);
         offset += bytes.size();
         return written;
       },
-      progress);
-  if (!dtype) return dtype;
-  if (auto committed = output.commit(true); !committed) return std::unexpected(committed.error());
+      progress));
+  TRY(output.commit(true));
   return dtype;
 }
 

@@ -1,4 +1,4 @@
-#include <ballast/npy.h>
+#include <ballast/extract.h>
 
 #include <gtest/gtest.h>
 

@@ -5,12 +5,13 @@
 
 #include <ballast/quantize.h>
 
+#include "base/block_loop.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
+#include "jobs/quantize/report.h"
 #include "model/state.h"
 #include "scheme/reader.h"
-#include "jobs/quantize/report.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
@@ -20,7 +21,7 @@ namespace {
 // A tensor of the original with what became of it.
 struct Pair {
   const TensorInfo* original;
-  const QuantizedTensor* quantized;
+  const Weight* quantized;
   std::uint64_t row_bytes;  // of the original; of pieces of it if it was kept
   std::uint64_t rows;
 };
@@ -40,24 +41,26 @@ struct Buffers {
 
 class Validation {
  public:
-  Validation(const Model& original, const QuantizedSource& quantized, const ValidateOptions& options)
+  Validation(const Model& original, const WeightsReader& quantized, const ValidateOptions& options)
       : original_(original), quantized_(quantized), options_(options) {}
 
   Result<QuantizeReport> run() {
-    if (auto paired = pair_tensors(); !paired) return std::unexpected(paired.error());
-    const auto sums = quantized_.hash_files();
-    if (!sums) return std::unexpected(sums.error());
-    for (const FileSum& sum : *sums) {
+    TRY(pair_tensors());
+    const auto sums = TRY(quantized_.hash_files());
+    for (const FileSum& sum : sums) {
       if (!sum.agrees()) return fail(Errc::kCorrupt, "{}", sum.difference());
     }
-    if (auto read = quantized_.read_time_aware(); !read) return std::unexpected(read.error());
+    TRY(quantized_.read_time_aware());
     cut();
     std::vector<Buffers> buffers(thread_count(options_.threads));
     ModelAccess::expect(original_, original_.tensors());
     quantized_.expect_all();
-    parallel_for(blocks_.size(), static_cast<unsigned>(buffers.size()),
-                 [&](unsigned worker, std::size_t i) { return note(compare(i, buffers[worker]), i); });
-    if (error_) return std::unexpected(std::move(*error_));
+    TRY((BlockLoop{.threads = static_cast<unsigned>(buffers.size()), .total = total_, .progress = options_.progress}.run(
+        blocks_.size(), [&](unsigned worker, std::size_t i) { return compare(i, buffers[worker]); },
+        [&](std::size_t i) {
+          const Pair& pair = pairs_[blocks_[i].pair];
+          return BlockDone{.bytes = blocks_[i].rows * pair.row_bytes, .what = pair.original->name};
+        })));
     return report();
   }
 
@@ -68,13 +71,13 @@ class Validation {
 
   Result<void> pair_tensors() {
     for (const TensorInfo& tensor : original_.tensors()) {
-      const QuantizedTensor* const found = quantized_.find(tensor.name);
+      const Weight* const found = quantized_.find(tensor.name);
       if (found == nullptr) return fail_tensor(tensor, fmt::format("is missing, {} has it", escape(original_.path())));
       if (!std::ranges::equal(found->shape, tensor.shape)) {
         return fail_tensor(tensor, fmt::format("has shape {}, in {} it is {}", to_string(found->shape), escape(original_.path()),
                                                to_string(tensor.shape)));
       }
-      const bool has_own_dtype = !found->is_quantized() || quantized_.format() == QuantizeFormat::kParquet;
+      const bool has_own_dtype = !found->is_quantized() || quantized_.knows_original();
       if (has_own_dtype && found->dtype != tensor.dtype) {
         return fail_tensor(
             tensor, fmt::format("is {}, in {} it is {}", name(found->dtype), escape(original_.path()), name(tensor.dtype)));
@@ -83,7 +86,7 @@ class Validation {
       pairs_.push_back(
           {.original = &tensor, .quantized = found, .row_bytes = rows == 0 ? 0 : tensor.bytes() / rows, .rows = rows});
     }
-    for (const QuantizedTensor& tensor : quantized_.tensors()) {
+    for (const Weight& tensor : quantized_.weights()) {
       if (!original_.has(tensor.name)) {
         return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", shown(quantized_.directory()), quote(tensor.name),
                     escape(original_.path()));
@@ -97,7 +100,7 @@ class Validation {
     constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       Pair& pair = pairs_[i];
-      std::uint64_t most = rows_of_block(pair.quantized->format.columns);
+      std::uint64_t most = rows_of_block(quantized_.format(*pair.quantized).columns);
       if (!pair.quantized->is_quantized()) {
         pair.rows = pair.original->bytes();
         pair.row_bytes = 1;
@@ -116,13 +119,11 @@ class Validation {
     const Block& block = blocks_[index];
     const Pair& pair = pairs_[block.pair];
     buffers.original.resize(block.rows * pair.row_bytes);
-    if (auto read = original_.read_into(pair.original->name, block.first_row * pair.row_bytes, buffers.original); !read) {
-      return read;
-    }
-    const RowFormat& format = pair.quantized->format;
+    TRY(original_.read_into(pair.original->name, block.first_row * pair.row_bytes, buffers.original));
+    const RowFormat& format = quantized_.format(*pair.quantized);
     if (!pair.quantized->is_quantized()) {
       buffers.packed.resize(buffers.original.size());
-      if (auto read = quantized_.read_kept(pair.original->name, block.first_row, buffers.packed); !read) return read;
+      TRY(quantized_.read_bytes(*pair.quantized, block.first_row, buffers.packed));
       if (buffers.packed == buffers.original) return {};
       const std::scoped_lock lock(mutex_);
       differs_[block.pair] = true;
@@ -131,9 +132,8 @@ class Validation {
     buffers.packed.resize(block.rows * format.packed_bytes());
     buffers.scales.resize(block.rows * format.groups());
     buffers.offsets.resize(block.rows * format.groups());
-    const auto read = quantized_.read_rows(pair.original->name, block.first_row,
-                                           {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets});
-    if (!read) return read;
+    TRY(quantized_.read_codes(*pair.quantized, block.first_row,
+                              {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets}));
     figures_[index] =
         compare_rows(format, pair.original->dtype, buffers.original, buffers.packed, buffers.scales, buffers.offsets);
     if (!std::isfinite(figures_[index].weights) || !std::isfinite(figures_[index].error)) {
@@ -143,29 +143,15 @@ class Validation {
     return {};
   }
 
-  bool note(Result<void> outcome, std::size_t index) {
-    const Pair& pair = pairs_[blocks_[index].pair];
-    const std::scoped_lock lock(mutex_);
-    done_ += blocks_[index].rows * pair.row_bytes;
-    if (!outcome && !error_) error_ = std::move(outcome.error());
-    if (!error_ && options_.progress && !options_.progress(done_, total_, pair.original->name)) {
-      error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
-    }
-    return !error_;
-  }
-
   // Parquet knows what the user said it is; MLX has no place for that.
   Modality modality() const {
-    if (quantized_.format() == QuantizeFormat::kMlx) return original_.modality();
-    for (const Modality known : {Modality::kText, Modality::kCode, Modality::kImage, Modality::kAudio}) {
-      if (name(known) == quantized_.modality()) return known;
-    }
-    return original_.modality();
+    const bool is_known = quantized_.knows_original() && quantized_.modality() != Modality::kUnknown;
+    return is_known ? quantized_.modality() : original_.modality();
   }
 
   QuantizeReport report() const {
-    std::vector<std::string> files = quantized_.files();
-    std::ranges::transform(files, files.begin(), without_secrets);
+    std::vector<std::string> files;
+    for (const ModelFile& file : quantized_.files()) files.push_back(without_secrets(file.path));
     QuantizeReport report{.files = std::move(files),
                           .source_bytes = original_.file_size(),
                           .bytes = quantized_.file_size(),
@@ -174,7 +160,7 @@ class Validation {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       QualitySums sums;
       for (; block < blocks_.size() && blocks_[block].pair == i; ++block) sums.add(figures_[block]);
-      const QuantizedTensor& tensor = *pairs_[i].quantized;
+      const Weight& tensor = *pairs_[i].quantized;
       if (!tensor.is_quantized()) {
         ++report.kept;
         if (differs_[i])
@@ -184,13 +170,13 @@ class Validation {
       report.layers.push_back({.name = tensor.name,
                                .dtype = pairs_[i].original->dtype,
                                .shape = tensor.shape,
-                               .bits = tensor.format.bits,
-                               .group_size = tensor.format.group_size,
+                               .bits = tensor.storage.bits,
+                               .group_size = tensor.storage.group_size,
                                .parameters = pairs_[i].original->elements(),
                                .bytes = tensor.bytes,
-                               .planned_bits = tensor.format.bits,
+                               .planned_bits = tensor.storage.bits,
                                .method = {},  // the files do not tell
-                               .equalized = !tensor.format.restore.empty(),
+                               .equalized = tensor.storage.equalized,
                                .quality = quality_of(sums)});
     }
     summarize_layers(report, options_.min_accuracy);
@@ -199,47 +185,15 @@ class Validation {
   }
 
   const Model& original_;
-  const QuantizedSource& quantized_;
+  const WeightsReader& quantized_;
   const ValidateOptions& options_;
   std::vector<Pair> pairs_;
   std::vector<Block> blocks_;
   std::mutex mutex_;
   std::vector<QualitySums> figures_;  // for each block
   std::vector<bool> differs_;         // for each pair that was kept
-  std::optional<Error> error_;
-  std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
-
-// Whether bits and groups make sense of the tensors, and files have the sums that their metadata tells.
-Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptions& options) {
-  VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
-  if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
-  const auto defect = [&](std::string message) {
-    report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
-  };
-  const auto source = open_quantized(path);
-  if (!source && source.error().code != Errc::kCorrupt) return std::unexpected(source.error());
-  if (!source) {
-    defect(source.error().message);
-    return report;
-  }
-  for (const std::string& file : (*source)->files()) {
-    report.files.push_back({.path = without_secrets(file), .size = size_of(file)});
-    report.bytes += report.files.back().size;
-  }
-  report.tensors = (*source)->tensors().size();
-  if (const auto times = (*source)->read_time_aware(); !times) defect(times.error().message);
-  if ((*source)->format() != QuantizeFormat::kParquet) return report;
-  report.checks.emplace_back("sha256");
-  const auto sums = (*source)->hash_files(options.progress);
-  if (!sums) return std::unexpected(sums.error());
-  for (std::size_t i = 0; i < sums->size(); ++i) {
-    if (!(*sums)[i].agrees()) defect((*sums)[i].difference());
-    if (options.sha256) report.files[i].sha256 = (*sums)[i].found;
-  }
-  return report;
-}
 
 }  // namespace
 
@@ -247,25 +201,11 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   if (std::isnan(options.min_accuracy) || options.min_accuracy < 0 || options.min_accuracy > 1) {
     return fail(Errc::kInvalidArgument, "min_accuracy is {}, it must be from 0 to 1", options.min_accuracy);
   }
-  const auto source = open_quantized(quantized);
-  if (!source) return std::unexpected(source.error());
-  return Validation(original, **source, options).run();
-}
-
-Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
-  if (is_parquet_model(path)) return verify_quantized(path, options);
-  auto report = verify(path, options);
-  if (!report || !report->ok()) return report;
-  const auto model = Model::open(path, options.open);
-  if (!model || !model->config() || !model->config()->quantized) return report;
-  const auto quantized = verify_quantized(path, {});
-  if (!quantized) {
-    report->skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
-    return report;
+  const Weights weights = TRY(Weights::open(quantized, options.open));
+  if (!weights.is_quantized()) {
+    return fail(Errc::kUnsupported, "{}: is not quantized: no config says how", escape(weights.path()));
   }
-  report->checks.insert(report->checks.end(), quantized->checks.begin(), quantized->checks.end());
-  report->defects.insert(report->defects.end(), quantized->defects.begin(), quantized->defects.end());
-  return report;
+  return Validation(original, reader_of(weights), options).run();
 }
 
 }  // namespace ballast

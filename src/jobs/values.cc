@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "convert/decode.h"
 #include "model/state.h"
 
@@ -194,9 +195,8 @@ Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model
   const std::uint64_t total = pass.bytes() * (options.histogram ? 2 : 1);
 
   std::vector<Partial> partials(pass.blocks().size());
-  const auto measured = pass.run(
-      0, total, [&](std::size_t block, std::span<const double> values) { partials[block].merge(measure_chunk(values)); });
-  if (!measured) return std::unexpected(measured.error());
+  TRY(pass.run(0, total,
+               [&](std::size_t block, std::span<const double> values) { partials[block].merge(measure_chunk(values)); }));
 
   std::vector<Partial> merged(tensors.size());
   for (std::size_t i = 0; i < partials.size(); ++i) merged[pass.blocks()[i].tensor].merge(partials[i]);
@@ -207,11 +207,10 @@ Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model
   if (!options.histogram) return stats;
 
   std::vector<Histogram> histograms(pass.blocks().size());
-  const auto counted = pass.run(pass.bytes(), total, [&](std::size_t block, std::span<const double> values) {
+  TRY(pass.run(pass.bytes(), total, [&](std::size_t block, std::span<const double> values) {
     const TensorStats& of = *stats[pass.blocks()[block].tensor];
     count_bins(values, of.min, of.max, histograms[block]);
-  });
-  if (!counted) return std::unexpected(counted.error());
+  }));
   for (std::size_t i = 0; i < histograms.size(); ++i) {
     Histogram& all = stats[pass.blocks()[i].tensor]->histogram;
     std::ranges::transform(all, histograms[i], all.begin(), std::plus{});

@@ -6,8 +6,10 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "model/locate.h"
 #include "model/shards.h"
+#include "scheme/reader.h"
 #include "source/sha256.h"
 #include "source/uri.h"
 
@@ -28,15 +30,15 @@ class Verifier {
       return std::move(report_);
     }
     std::ranges::move(location->warnings, std::back_inserter(report_.warnings));
-    if (auto opened = check_headers(*location); !opened) return std::unexpected(opened.error());
+    TRY(check_headers(*location));
     check_against_index(*location);
-    if (auto checked = check_config(*location); !checked) return std::unexpected(checked.error());
+    TRY(check_config(*location));
     total_ = (options_.values ? data_bytes_ : 0) + (options_.sha256 ? report_.bytes : 0);
     if (options_.values) {
-      if (auto checked = check_all_values(); !checked) return std::unexpected(checked.error());
+      TRY(check_all_values());
     }
     if (options_.sha256) {
-      if (auto hashed = hash_files(); !hashed) return std::unexpected(hashed.error());
+      TRY(hash_files());
     }
     return std::move(report_);
   }
@@ -127,12 +129,11 @@ class Verifier {
   Result<void> check_all_values() {
     begin("values");
     for (const Shard& shard : shards_) {
-      const auto model = Model::open(shard.path, options_.open);
-      if (!model) return std::unexpected(model.error());
+      const auto model = TRY(Model::open(shard.path, options_.open));
       std::vector<std::string_view> names;
-      for (const TensorInfo& tensor : model->tensors()) names.push_back(tensor.name);
+      for (const TensorInfo& tensor : model.tensors()) names.push_back(tensor.name);
       const StatsOptions stats_options{.histogram = false, .threads = options_.threads, .progress = progress_from_here()};
-      const auto stats = compute_stats(*model, names, stats_options);
+      const auto stats = compute_stats(model, names, stats_options);
       if (!stats && stats.error().code == Errc::kCorrupt) {  // text that stands for no value of its dtype
         defect(stats.error().message);
       } else if (!stats) {
@@ -140,7 +141,7 @@ class Verifier {
       }
       for (std::size_t i = 0; stats && i < names.size(); ++i) {
         if (!(*stats)[i]) continue;
-        for (const std::string& message : check_values(model->tensors()[i], *(*stats)[i], options_.limits)) {
+        for (const std::string& message : check_values(model.tensors()[i], *(*stats)[i], options_.limits)) {
           defect(fmt::format("{}: tensor {}: {}", shown(shard.path), quote(names[i]), message));
         }
       }
@@ -189,8 +190,52 @@ class Verifier {
   std::uint64_t total_ = 0;
 };
 
+// Whether bits and groups make sense of the tensors, and files have the sums that their metadata tells.
+Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptions& options) {
+  VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
+  if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
+  const auto defect = [&](std::string message) {
+    report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
+  };
+  const auto weights = Weights::open(path, options.open);
+  if (!weights && weights.error().code != Errc::kCorrupt) return std::unexpected(weights.error());
+  if (!weights) {
+    defect(weights.error().message);
+    return report;
+  }
+  const WeightsReader& reader = reader_of(*weights);
+  for (const ModelFile& file : reader.files()) {
+    report.files.push_back({.path = without_secrets(file.path), .size = file.size});
+    report.bytes += file.size;
+  }
+  report.tensors = reader.weights().size();
+  if (const auto times = reader.read_time_aware(); !times) defect(times.error().message);
+  if (reader.stored() != nullptr) return report;  // its metadata has no checksums
+  report.checks.emplace_back("sha256");
+  const auto sums = TRY(reader.hash_files(options.progress));
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!sums[i].agrees()) defect(sums[i].difference());
+    if (options.sha256) report.files[i].sha256 = sums[i].found;
+  }
+  return report;
+}
+
 }  // namespace
 
-Result<VerifyReport> verify(const std::string& path, const VerifyOptions& options) { return Verifier(options).run(path); }
+Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
+  if (is_parquet_model(path)) return verify_quantized(path, options);
+  auto report = Verifier(options).run(path);
+  if (!report || !report->ok()) return report;
+  const auto model = Model::open(path, options.open);
+  if (!model || !model->config() || !model->config()->quantized) return report;
+  const auto quantized = verify_quantized(path, {});
+  if (!quantized) {
+    report->skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
+    return report;
+  }
+  report->checks.insert(report->checks.end(), quantized->checks.begin(), quantized->checks.end());
+  report->defects.insert(report->defects.end(), quantized->defects.begin(), quantized->defects.end());
+  return report;
+}
 
 }  // namespace ballast

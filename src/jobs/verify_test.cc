@@ -25,7 +25,7 @@ std::vector<std::string> told(const VerifyReport& report) {
 }
 
 VerifyReport verified(const std::string& path, const VerifyOptions& options = {}) {
-  auto report = verify(path, options);
+  auto report = verify_model(path, options);
   EXPECT_TRUE(report) << report.error().message;
   return report ? std::move(*report) : VerifyReport{};
 }
@@ -60,12 +60,12 @@ TEST(Verify, BrokenHeaderIsADefect) {
 TEST(Verify, SpecialFilesAndUnreadableConfigsAreErrors) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path("model.safetensors"));
-  EXPECT_TRUE(fails(verify(dir.path()), Errc::kIo, dir.path("model.safetensors") + ": is not a regular file"));
+  EXPECT_TRUE(fails(verify_model(dir.path()), Errc::kIo, dir.path("model.safetensors") + ": is not a regular file"));
   const TempDir linked;
   linked.write("model.safetensors", safetensors_of({"a"}));
   std::filesystem::create_symlink("nowhere", linked.path("config.json"));
-  EXPECT_TRUE(
-      fails(verify(linked.path()), Errc::kNotFound, linked.path("config.json") + ": cannot open: No such file or directory"));
+  EXPECT_TRUE(fails(verify_model(linked.path()), Errc::kNotFound,
+                    linked.path("config.json") + ": cannot open: No such file or directory"));
 }
 
 TEST(Verify, WhatWasNotCheckedIsSaid) {
@@ -77,8 +77,8 @@ TEST(Verify, WhatWasNotCheckedIsSaid) {
 
 TEST(Verify, NothingToCheckIsAnError) {
   const TempDir dir;
-  EXPECT_TRUE(fails(verify(dir.path("x")), Errc::kNotFound, dir.path("x") + ": cannot open: No such file or directory"));
-  EXPECT_TRUE(fails(verify(dir.path()), Errc::kNotFound,
+  EXPECT_TRUE(fails(verify_model(dir.path("x")), Errc::kNotFound, dir.path("x") + ": cannot open: No such file or directory"));
+  EXPECT_TRUE(fails(verify_model(dir.path()), Errc::kNotFound,
                     dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
                                  "weights.mlx is there"));
 }
@@ -89,7 +89,7 @@ TEST(Verify, UnreadableFileIsAnError) {
   std::filesystem::permissions(path, std::filesystem::perms::none);
   const WithoutPrivilege unprivileged;
   if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
-  EXPECT_TRUE(fails(verify(path), Errc::kIo, path + ": cannot open: Permission denied"));
+  EXPECT_TRUE(fails(verify_model(path), Errc::kIo, path + ": cannot open: Permission denied"));
 }
 
 TEST(Verify, LayoutThatCannotBeOpenedIsADefect) {
@@ -221,8 +221,8 @@ TEST(Verify, CanBeCancelled) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", suspect_values());
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(fails(verify(path, {.values = true, .progress = stop}), Errc::kCancelled, "cancelled"));
-  EXPECT_TRUE(fails(verify(path, {.sha256 = true, .progress = stop}), Errc::kCancelled, path + ": cancelled"));
+  EXPECT_TRUE(fails(verify_model(path, {.values = true, .progress = stop}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(verify_model(path, {.sha256 = true, .progress = stop}), Errc::kCancelled, path + ": cancelled"));
 }
 
 }  // namespace

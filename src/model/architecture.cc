@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -128,16 +129,15 @@ bool is_buffer(std::string_view name) { return name.ends_with(".rotary_emb.inv_f
 Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& config, std::span<const TensorInfo> tensors) {
   const auto family = std::ranges::find(kFamilies, std::string_view(config.model_type), &Family::model_type);
   if (family == kFamilies.end() || config.quantized || !is_known(config)) return std::nullopt;
-  const auto sizes = read_sizes(config);
-  if (!sizes) return std::unexpected(sizes.error());
+  const auto sizes = TRY(read_sizes(config));
 
   std::unordered_map<std::string_view, const TensorInfo*> present;
   for (const TensorInfo& tensor : tensors) present.emplace(tensor.name, &tensor);
   const bool is_bare = present.contains("embed_tokens.weight") && !present.contains("model.embed_tokens.weight");
-  Expected expected = expect_tensors(*sizes, *family, config, is_bare ? "" : "model.");
+  Expected expected = expect_tensors(sizes, *family, config, is_bare ? "" : "model.");
   const bool needs_head = !config.tie_word_embeddings && !is_bare;
   if (needs_head || present.contains("lm_head.weight")) {  // some save a tied head all the same
-    expected["lm_head.weight"] = {sizes->vocab, sizes->hidden};
+    expected["lm_head.weight"] = {sizes.vocab, sizes.hidden};
   }
   ArchitectureReport report{.expected_tensors = expected.size()};
   for (const auto& [name, shape] : expected) {

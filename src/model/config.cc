@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -113,10 +114,9 @@ void derive(ModelConfig& config) {
 
 Result<ModelConfig> parse_config(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto document = parse_json(parser, text);
-  if (!document) return std::unexpected(document.error());
+  const auto document = TRY(parse_json(parser, text));
   object root;
-  if (document->get(root) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the root is not an object");
+  if (document.get(root) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the root is not an object");
 
   ModelConfig config;
   ConfigReader reader(root);

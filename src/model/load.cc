@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "model/state.h"
 #include "source/uri.h"
 
@@ -208,7 +209,7 @@ Result<LoadedModel> Model::load_all(const LoadOptions& options) const {
   loaded->path = path();
   Allocator& allocator = options.allocator != nullptr ? *options.allocator : host_allocator();
   if (auto allocated = loaded->allocate(allocator, *bytes); !allocated) return fail_at(escape(path()), allocated.error());
-  if (auto read = read_pieces(state_->shards, pieces, loaded->memory, options); !read) return std::unexpected(read.error());
+  TRY(read_pieces(state_->shards, pieces, loaded->memory, options));
 
   loaded->copy_table(tensors());
   loaded->index = state_->index;

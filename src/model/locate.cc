@@ -1,56 +1,23 @@
 #include "model/locate.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <string_view>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/uri.h"
 
 namespace ballast {
 namespace {
 
-constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr std::string_view kWeightsSuffix = ".safetensors";
-constexpr const char* kConfig = "config.json";
-constexpr const char* kUsualIndex = "model.safetensors.index.json";
 constexpr const char* kNoWeights =
     "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there";
 
 std::string ignored(std::string_view file, std::string_view winner) {
   return fmt::format("{} is ignored: {} wins", file, winner);
-}
-
-struct ShardName {
-  std::string_view before;  // model-
-  std::uint32_t number;
-  std::size_t digits;
-  std::string_view after;  // -of-00003
-  std::uint32_t count;
-};
-
-std::optional<std::uint32_t> parse_number(std::string_view digits) {
-  std::uint32_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || error != std::errc{} || stop != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<ShardName> parse_shard_name(std::string_view name) {
-  constexpr std::string_view kOf = "-of-";
-  if (!name.ends_with(kWeightsSuffix)) return std::nullopt;
-  name.remove_suffix(kWeightsSuffix.size());
-  const std::size_t of = name.rfind(kOf);
-  if (of == std::string_view::npos) return std::nullopt;
-  const std::size_t dash = name.substr(0, of).rfind('-');
-  if (dash == std::string_view::npos) return std::nullopt;
-  const auto number = parse_number(name.substr(dash + 1, of - dash - 1));
-  const auto count = parse_number(name.substr(of + kOf.size()));
-  if (!number || !count || *count == 0 || *number > *count) return std::nullopt;
-  return ShardName{
-      .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
 }
 
 Result<std::set<std::string>> list_names(const std::string& folder, const ReadOptions& options) {
@@ -92,7 +59,7 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
     found.push_back(file);
   }
   for (std::uint32_t i = 0; set && i < set->count; ++i) {
-    const std::string expected = fmt::format("{}{:0{}}{}{}", set->before, first + i, set->digits, set->after, kWeightsSuffix);
+    const std::string expected = fmt::format("{}{:0{}}{}{}", set->before, first + i, set->digits, set->after, kSafetensorsSuffix);
     if (!names.contains(expected)) {
       return fail(Errc::kCorrupt, "shard {} is missing: {} of {} are there", quote(expected), found.size(), set->count);
     }
@@ -101,7 +68,7 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
 }
 
 Result<std::string> choose_index(const std::set<std::string>& names) {
-  if (names.contains(kUsualIndex)) return std::string(kUsualIndex);
+  if (names.contains(std::string(kIndexFile))) return std::string(kIndexFile);
   std::vector<std::string> found;
   std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kIndexSuffix); });
   if (found.empty()) return std::string();
@@ -112,12 +79,13 @@ Result<std::string> choose_index(const std::set<std::string>& names) {
 
 std::vector<std::string> other_weights(const std::set<std::string>& names) {
   std::vector<std::string> found;
-  std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kWeightsSuffix); });
+  std::ranges::copy_if(names, std::back_inserter(found),
+                       [](const std::string& name) { return name.ends_with(kSafetensorsSuffix); });
   return found;
 }
 
 Result<Location> locate_in(const std::string& directory, const std::set<std::string>& names, const ReadOptions& options) {
-  const auto below = [&](const std::string& name) { return join_path(directory, name); };
+  const auto below = [&](std::string_view name) { return join_path(directory, name); };
   const auto error_here = [&](const Error& error) { return fail_at(shown(directory), error); };
   const auto index = choose_index(names);
   if (!index) return error_here(index.error());
@@ -130,8 +98,8 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
     for (const std::string& shard : *shards) location->files.push_back(below(shard));
   }
   std::string winner = index->empty() ? "the set of shards" : escape(*index);
-  for (const char* single : {"model.safetensors", "weights.safetensors", "weights.mlx"}) {
-    if (!names.contains(single)) continue;
+  for (const std::string_view single : kSingleFiles) {
+    if (!names.contains(std::string(single))) continue;
     if (location->files.empty()) {
       location->files = {below(single)};
       winner = single;
@@ -142,7 +110,7 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
   if (!location->files.empty()) return location;
   for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
   if (!location->files.empty()) return location;
-  const bool is_parquet = std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".parquet"); });
+  const bool is_parquet = std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(kParquetSuffix); });
   if (is_parquet) {
     return error_here({.code = Errc::kUnsupported, .message = "holds quantized weights in Parquet: dequantize them first"});
   }
@@ -151,29 +119,24 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
 
 }  // namespace
 
-bool is_shard_name(std::string_view name) { return parse_shard_name(name).has_value(); }
-
 Result<Location> locate(const std::string& given, const ReadOptions& options) {
   const auto pinned = pin_path(given, options);
   if (!pinned) return fail_at(shown(given), pinned.error());
   const std::string& path = *pinned;
   if (!is_folder(path) && !file_name(path).ends_with(".index.json")) return Location{.files = {path}};
   if (!is_folder(path)) {
-    auto location = locate_index(path, options);
-    if (!location) return location;
-    location->directory = parent_path(path);
-    const std::string config = join_path(location->directory, kConfig);
+    auto location = TRY(locate_index(path, options));
+    location.directory = parent_path(path);
+    const std::string config = join_path(location.directory, kConfigFile);
     const auto is_there = exists(config, options);
     if (!is_there) return fail_at(shown(config), is_there.error());
-    if (*is_there) location->config_path = config;
+    if (*is_there) location.config_path = config;
     return location;
   }
-  const auto names = list_names(path, options);
-  if (!names) return std::unexpected(names.error());
-  auto location = locate_in(path, *names, options);
-  if (!location) return location;
-  location->directory = path;
-  if (names->contains(kConfig)) location->config_path = join_path(path, kConfig);
+  const auto names = TRY(list_names(path, options));
+  auto location = TRY(locate_in(path, names, options));
+  location.directory = path;
+  if (names.contains(std::string(kConfigFile))) location.config_path = join_path(path, kConfigFile);
   return location;
 }
 
@@ -184,31 +147,29 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
   const auto directory = pin_path(given, options);
   if (!directory) return fail_at(shown(given), directory.error());
   if (!is_folder(*directory)) return error_here(Errc::kNotFound, "not a directory");
-  const auto names = list_names(*directory, options);
-  if (!names) return std::unexpected(names.error());
-  if (!names->contains(kConfig)) return error_here(Errc::kNotFound, "no config.json");
+  const auto names = TRY(list_names(*directory, options));
+  if (!names.contains(std::string(kConfigFile))) return error_here(Errc::kNotFound, "no config.json");
 
   Location location;
   std::string_view winner;
-  for (const char* const name : {kUsualIndex, "model.safetensors", "weights.safetensors", "weights.mlx"}) {
-    if (!names->contains(name)) continue;
+  for (const std::string_view name : {kIndexFile, kSingleFiles[0], kSingleFiles[1], kSingleFiles[2]}) {
+    if (!names.contains(std::string(name))) continue;
     if (!winner.empty()) {
       const bool is_of_index = std::ranges::find(location.files, join_path(*directory, name)) != location.files.end();
       if (!is_of_index) location.warnings.push_back(ignored(name, winner));
       continue;
     }
     winner = name;
-    if (winner == kUsualIndex) {
-      auto found = locate_index(join_path(*directory, name), options);
-      if (!found) return found;
-      location = std::move(*found);
+    if (winner == kIndexFile) {
+      auto found = TRY(locate_index(join_path(*directory, name), options));
+      location = std::move(found);
     } else {
       location.files = {join_path(*directory, name)};
     }
   }
   if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
   location.directory = *directory;
-  location.config_path = join_path(*directory, kConfig);
+  location.config_path = join_path(*directory, kConfigFile);
   return location;
 }
 

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ballast/error.h>
@@ -26,8 +25,5 @@ Result<Location> locate(const std::string& given, const ReadOptions& options = {
 
 // What an inference runtime takes from a directory: it must have a config, and weights under one of four names.
 Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options = {});
-
-// model-00001-of-00003.safetensors, whatever the number of digits.
-bool is_shard_name(std::string_view name);
 
 }  // namespace ballast

@@ -87,7 +87,7 @@ TEST(MlxJsonModel, VerifyHashesTheFileAndReportsValuesThatDoNotFit) {
     last_total = total;
     return true;
   };
-  const auto report = verify(good, {.values = true, .sha256 = true, .progress = progress});
+  const auto report = verify_model(good, {.values = true, .sha256 = true, .progress = progress});
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_THAT(report->defects, IsEmpty());
   ASSERT_EQ(report->files.size(), 1);
@@ -98,7 +98,7 @@ TEST(MlxJsonModel, VerifyHashesTheFileAndReportsValuesThatDoNotFit) {
   EXPECT_EQ(last_total, 26 + kDocument.size());
 
   const std::string bad = dir.write("bad.mlx", R"({"weights":{"t":{"shape":[1],"dtype":"uint8","data":[256]}}})");
-  const auto defects = verify(bad, {.values = true});
+  const auto defects = verify_model(bad, {.values = true});
   ASSERT_TRUE(defects) << defects.error().message;
   ASSERT_EQ(defects->defects.size(), 1);
   EXPECT_EQ(defects->defects[0].check, "values");

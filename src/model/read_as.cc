@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/try.h"
 #include "model/state.h"
 
 namespace ballast {
@@ -91,45 +92,41 @@ Result<Tensor> Model::State::read_as(const TensorInfo& tensor, DType dtype, std:
   const auto bytes = converted_bytes(tensor, dtype);
   if (!bytes) return error_in(tensor, bytes.error());
   Tensor out(std::string(tensor.name), dtype, std::move(shape), *bytes);
-  if (auto read = read_as_into(tensor, dtype, out.bytes(), on_loss); !read) return std::unexpected(read.error());
+  TRY(read_as_into(tensor, dtype, out.bytes(), on_loss));
   return out;
 }
 
 Result<void> Model::read_as_into(std::string_view name, DType dtype, std::span<std::byte> out, OnLoss on_loss) const {
-  const auto tensor = state_->get(name);
-  if (!tensor) return std::unexpected(tensor.error());
-  const auto bytes = converted_bytes(**tensor, dtype);
-  if (!bytes) return state_->error_in(**tensor, bytes.error());
+  const auto tensor = TRY(state_->get(name));
+  const auto bytes = converted_bytes(*tensor, dtype);
+  if (!bytes) return state_->error_in(*tensor, bytes.error());
   if (out.size() != *bytes) {
     const Error error{
         .code = Errc::kInvalidArgument,
         .message = fmt::format("is {} bytes of {}, there is room for {}", *bytes, ballast::name(dtype), out.size())};
-    return state_->error_in(**tensor, error);
+    return state_->error_in(*tensor, error);
   }
-  return state_->read_as_into(**tensor, dtype, out, on_loss);
+  return state_->read_as_into(*tensor, dtype, out, on_loss);
 }
 
 Result<Tensor> Model::read_as(std::string_view name, DType dtype, OnLoss on_loss) const {
-  const auto tensor = state_->get(name);
-  if (!tensor) return std::unexpected(tensor.error());
-  return state_->read_as(**tensor, dtype, {(*tensor)->shape.begin(), (*tensor)->shape.end()}, on_loss);
+  const auto tensor = TRY(state_->get(name));
+  return state_->read_as(*tensor, dtype, {tensor->shape.begin(), tensor->shape.end()}, on_loss);
 }
 
 Result<Tensor> Model::read_2d(std::string_view name, OnLoss on_loss) const {
-  const auto tensor = state_->get(name);
-  if (!tensor) return std::unexpected(tensor.error());
-  auto shape = matrix_shape((*tensor)->shape);
-  if (!shape) return state_->error_in(**tensor, shape.error());
-  return state_->read_as(**tensor, DType::kF32, std::move(*shape), on_loss);
+  const auto tensor = TRY(state_->get(name));
+  auto shape = matrix_shape(tensor->shape);
+  if (!shape) return state_->error_in(*tensor, shape.error());
+  return state_->read_as(*tensor, DType::kF32, std::move(*shape), on_loss);
 }
 
 Result<std::vector<Tensor>> Model::read_all_2d(OnLoss on_loss) const {
   std::vector<Tensor> matrices;
   matrices.reserve(tensors().size());
   for (const TensorInfo& tensor : tensors()) {
-    auto matrix = read_2d(tensor.name, on_loss);
-    if (!matrix) return std::unexpected(matrix.error());
-    matrices.push_back(std::move(*matrix));
+    auto matrix = TRY(read_2d(tensor.name, on_loss));
+    matrices.push_back(std::move(matrix));
   }
   return matrices;
 }

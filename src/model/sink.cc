@@ -1,16 +1,17 @@
-#include <ballast/sink.h>
+#include "model/sink.h"
 
 #include <algorithm>
 #include <mutex>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
+#include "format/mlx_json/file_writer.h"
 #include "format/names.h"
 #include "format/safetensors/layout.h"
-#include "format/tensor_writer.h"
-#include "format/mlx_json/file_writer.h"
 #include "format/safetensors/writer.h"
 
 namespace ballast {
@@ -18,15 +19,15 @@ namespace {
 
 // What the ending of a path stands for; empty for a directory.
 std::optional<Format> single_file_format(std::string_view path) {
-  if (path.ends_with(".safetensors")) return Format::kSafetensors;
-  if (path.ends_with(".mlx")) return Format::kMlxJson;
+  if (path.ends_with(kSafetensorsSuffix)) return Format::kSafetensors;
+  if (path.ends_with(kMlxJsonSuffix)) return Format::kMlxJson;
   return std::nullopt;
 }
 
 Result<void> check_tensors(std::span<const TensorSpec> tensors, const Metadata& metadata) {
-  if (auto checked = check_names(tensors, metadata); !checked) return checked;
+  TRY(check_names(tensors, metadata));
   for (const TensorSpec& tensor : tensors) {
-    if (auto bytes = safetensors::data_bytes(tensor); !bytes) return std::unexpected(bytes.error());
+    TRY(safetensors::data_bytes(tensor));
   }
   return {};
 }
@@ -40,21 +41,24 @@ std::string_view foreign_ending(std::string_view path) {
   return {};
 }
 
+// The public face of a writer.
+class WriterSink final : public Sink {
+ public:
+  explicit WriterSink(std::unique_ptr<TensorWriter> writer) : writer_(std::move(writer)) {}
+
+  Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
+    return writer_->write(tensor, offset, bytes);
+  }
+  Result<void> commit() override { return writer_->commit(); }
+
+ private:
+  std::unique_ptr<TensorWriter> writer_;
+};
+
 }  // namespace
 
-Result<void> check_piece(std::span<const std::uint64_t> sizes, std::size_t tensor, std::uint64_t offset, std::uint64_t bytes) {
-  if (tensor >= sizes.size()) {
-    return fail(Errc::kInvalidArgument, "there is no tensor number {}, {} were declared", tensor, sizes.size());
-  }
-  if (offset > sizes[tensor] || bytes > sizes[tensor] - offset) {
-    return fail(Errc::kInvalidArgument, "tensor number {} has {} bytes, {} were given from byte {} on", tensor, sizes[tensor],
-                bytes, offset);
-  }
-  return {};
-}
-
-Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std::vector<TensorSpec> tensors,
-                                                   const SinkOptions& options, const SinkExtras& extras) {
+Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& path, std::vector<TensorSpec> tensors,
+                                                           const SinkOptions& options, const WriterExtras& extras) {
   const auto ending = single_file_format(path);
   const Format format = options.format.value_or(ending.value_or(Format::kSafetensors));
   if (ending && format != *ending) {
@@ -72,21 +76,22 @@ Result<std::unique_ptr<FileSink>> create_file_sink(const std::string& path, std:
   if (!extras.resume_key.empty() && format != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
   }
-  auto output = ending ? Output::file(path) : Output::directory(path);
-  if (!output) return std::unexpected(output.error());
-  const auto companions = ending ? std::span<const Companion>() : extras.companions;
-  if (format == Format::kMlxJson) return create_mlx_json_sink(std::move(*output), std::move(tensors), options, companions);
-  return create_safetensors_sink(std::move(*output), tensors, options,
-                                 {.companions = companions,
-                                  .resume_key = extras.resume_key,
-                                  .side_files = extras.side_files,
-                                  .index_metadata = extras.index_metadata});
+  auto output = TRY(ending ? Output::file(path) : Output::directory(path));
+  TensorWriterOptions writer{.metadata = options.metadata,
+                             .keep_empty_metadata = options.keep_empty_metadata,
+                             .max_shard_bytes = options.max_shard_bytes,
+                             .sync = options.sync,
+                             .threads = options.threads,
+                             .companions = ending ? std::span<const Companion>() : extras.companions,
+                             .resume_key = extras.resume_key,
+                             .side_files = extras.side_files,
+                             .index_metadata = extras.index_metadata};
+  if (format == Format::kMlxJson) return mlx_json::create_writer(std::move(output), std::move(tensors), writer);
+  return safetensors::create_writer(std::move(output), tensors, writer);
 }
 
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {
-  auto sink = create_file_sink(path, std::move(tensors), options);
-  if (!sink) return std::unexpected(sink.error());
-  return std::move(*sink);
+  return std::make_unique<WriterSink>(TRY(create_tensor_writer(path, std::move(tensors), options)));
 }
 
 Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options,
@@ -96,8 +101,7 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
     specs.push_back(
         {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
   }
-  const auto sink = create_file_sink(path, std::move(specs), options);
-  if (!sink) return std::unexpected(sink.error());
+  const auto sink = TRY(create_tensor_writer(path, std::move(specs), options));
 
   struct Piece {
     std::size_t tensor;
@@ -113,12 +117,12 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
   }
   std::mutex mutex;
   Result<void> outcome;
-  const bool any_order = tensors.empty() || (*sink)->place(0).has_value();
+  const bool any_order = tensors.empty() || sink->place(0).has_value();
   parallel_for(pieces.size(), any_order ? options.threads : 1, [&](unsigned, std::size_t i) {
     const TensorView& tensor = tensors[pieces[i].tensor];
     const auto rest = tensor.bytes.subspan(pieces[i].offset);
     const auto bytes = rest.first(std::min(rest.size(), kPieceBytes));
-    auto written = (*sink)->write(pieces[i].tensor, pieces[i].offset, bytes);
+    auto written = sink->write(pieces[i].tensor, pieces[i].offset, bytes);
     if (written && !progress) return true;
     const std::scoped_lock lock(mutex);
     done += bytes.size();
@@ -127,7 +131,7 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
     return outcome.has_value();
   });
   if (!outcome) return outcome;
-  return (*sink)->commit();
+  return sink->commit();
 }
 
 }  // namespace ballast

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -69,9 +70,8 @@ SliceRange resolve_slice(const Slice& slice, std::int64_t size) {
 Result<std::vector<Slice>> parse_slices(std::string_view text) {
   std::vector<Slice> slices;
   for (const std::string_view part : split(text, ',')) {
-    const auto slice = parse_slice(part);
-    if (!slice) return std::unexpected(slice.error());
-    slices.push_back(*slice);
+    const auto slice = TRY(parse_slice(part));
+    slices.push_back(slice);
   }
   return slices;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -39,6 +40,17 @@ struct Model::State {
 
 // Lets other parts of the library at the files of a model.
 struct ModelAccess {
+  // A model whose one file is `source`, said to be at `path`.
+  static Result<Model> open(std::unique_ptr<Source> source, const std::string& path, std::string directory,
+                            std::optional<ModelConfig> config, std::vector<std::string> warnings) {
+    auto model = Model::open_source(std::move(source), path, {});
+    if (!model) return model;
+    model->state_->directory = std::move(directory);
+    model->state_->config = std::move(config);
+    model->state_->warnings = std::move(warnings);
+    return model;
+  }
+
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 
   // Reads parts of a tensor, whose offsets count from its first byte; see Source::read_ranges().

@@ -13,10 +13,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
-#include "model/locate.h"
-#include "scheme/parquet/metadata.h"
-#include "scheme/mlx/side_files.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -74,8 +73,6 @@ void remove_stale(const std::string& path) {
   }
 }
 
-bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(".parquet"); }
-
 // Why a directory cannot be exchanged for another; empty if it can.
 std::string irreplaceable(const std::string& path, const std::vector<fs::directory_entry>& entries) {
   const std::string folder = folder_of(path);
@@ -93,12 +90,6 @@ int lock_directory(const std::string& path) {
   if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
   ::close(fd);
   return -1;
-}
-
-bool is_model_name(std::string_view name) {
-  return is_parquet_part(name) || name == "model.safetensors" || name == "weights.safetensors" || name == "weights.mlx" ||
-         is_side_file(name) || name == "quantization_config.json" || name.ends_with(".safetensors.index.json") ||
-         is_shard_name(name);
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
@@ -130,12 +121,11 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
                 "{}: cannot write: it is there and is not a directory; one file's name ends in .safetensors or .mlx",
                 escape(path));
   }
-  const auto entries = list(place);
-  if (!entries) return std::unexpected(entries.error());
+  const auto entries = TRY(list(place));
   const bool has_model = std::ranges::any_of(
-      *entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
+      entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
   if (!has_model) return OutputDirectory(std::move(place), Mode::kFill);
-  const std::string why = irreplaceable(place, *entries);
+  const std::string why = irreplaceable(place, entries);
   if (!why.empty()) return fail(Errc::kWrite, "{}: cannot replace the model in it: {}; name a new directory", escape(path), why);
   return OutputDirectory(std::move(place), Mode::kReplace);
 }
@@ -147,20 +137,20 @@ Result<OutputFile> OutputDirectory::add(std::string_view name) const {
 Result<void> OutputDirectory::commit(std::vector<OutputFile>& files, bool sync) {
   for (OutputFile& file : files) {
     if (!sync) break;
-    if (auto synced = file.sync(); !synced) return synced;
+    TRY(file.sync());
   }
   if (mode_ == Mode::kFill) return fill(files, sync);
-  if (auto staged = stage(files, sync); !staged) return staged;
-  if (auto swapped = swap_in(); !swapped) return swapped;
+  TRY(stage(files, sync));
+  TRY(swap_in());
   return sync ? sync_folder(folder_of(path_)) : Result<void>();
 }
 
 Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) const {
   for (const OutputFile& file : files) {
-    if (auto checked = check_replaceable(file.path()); !checked) return checked;
+    TRY(check_replaceable(file.path()));
   }
   for (OutputFile& file : files) {
-    if (auto published = file.publish(); !published) return published;
+    TRY(file.publish());
   }
   return sync ? sync_folder(path_) : Result<void>();
 }
@@ -173,21 +163,20 @@ Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
   if (mode_ == Mode::kReplace) {
     struct stat replaced{};
     if (::stat(path_.c_str(), &replaced) == 0) ::chmod(staging_.c_str(), replaced.st_mode & 07777U);
-    if (auto carried = carry_over(files); !carried) return carried;
+    TRY(carry_over(files));
   }
   for (OutputFile& file : files) {
-    if (auto published = file.publish_new(staging_ + "/" + file_name(file.path())); !published) return published;
+    TRY(file.publish_new(staging_ + "/" + file_name(file.path())));
   }
   return sync ? sync_folder(staging_) : Result<void>();
 }
 
 // Gives the files that stay a second name in the new directory.
 Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) const {
-  const auto entries = list(path_);
-  if (!entries) return std::unexpected(entries.error());
+  const auto entries = TRY(list(path_));
   const bool was_parquet = std::ranges::any_of(
-      *entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
-  for (const fs::directory_entry& entry : *entries) {
+      entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
+  for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
     if (was_parquet && name == kParquetMetadataFile) continue;  // it tells of parts that go
     const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });

@@ -10,10 +10,6 @@
 
 namespace ballast {
 
-// Whether a file of a model directory is what a reader would take for the model: an index, a shard, or weights under a usual
-// name.
-bool is_model_name(std::string_view name);
-
 // Locks a directory while this process has it open; -1 if someone else did so.
 int lock_directory(const std::string& path);
 

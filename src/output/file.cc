@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -101,14 +102,14 @@ Result<void> check_output_path(const std::string& path) {
 }
 
 Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
-  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
+  TRY(check_output_path(path));
   if (path.find('\0') != std::string::npos) {
     return fail(Errc::kWrite, "{}: cannot write: the path holds a NUL byte", escape(path));
   }
   if (folder.empty()) {
     path = follow_links(path);
     folder = folder_of(path);
-    if (auto checked = check_replaceable(path); !checked) return std::unexpected(checked.error());
+    TRY(check_replaceable(path));
   }
   auto [fd, hidden] = open_unnamed(folder);
   if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
@@ -170,8 +171,8 @@ Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std
   const Bytes buffer(allocate_bytes(std::min(kPiece, length - moved)));
   for (std::uint64_t at = moved; at < length; at += kPiece) {
     const std::span<std::byte> piece(buffer.get(), std::min(kPiece, length - at));
-    if (auto read = source.read_at(from + at, piece); !read) return read;
-    if (auto written = write_at(offset + at, piece); !written) return written;
+    TRY(source.read_at(from + at, piece));
+    TRY(write_at(offset + at, piece));
   }
   return {};
 }
@@ -190,7 +191,7 @@ Result<void> OutputFile::link_to(const std::string& name) {
 }
 
 Result<void> OutputFile::publish_new(const std::string& path) {
-  if (auto linked = link_to(path); !linked) return linked;
+  TRY(link_to(path));
   hidden_.clear();
   return {};
 }
@@ -204,7 +205,7 @@ Result<void> OutputFile::publish() {
   }
   ::fchmod(fd_, replaced.st_mode & 07777U);
   if (hidden_.empty()) {
-    if (auto linked = link_to(hidden_name(folder_)); !linked) return linked;
+    TRY(link_to(hidden_name(folder_)));
   }
   if (::rename(hidden_.c_str(), path_.c_str()) != 0) return fail_here("cannot replace the file", errno);
   hidden_.clear();

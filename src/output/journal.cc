@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -114,7 +115,7 @@ Result<void> Journal::flush() {
 
 Result<void> Journal::flush_locked() {
   if (pending_.empty()) return {};
-  if (auto synced = sync_(); !synced) return synced;
+  TRY(sync_());
   if (!append(fd_, pending_.data(), pending_.size() * sizeof(Record)) || ::fdatasync(fd_) != 0) return fail_here(path_);
   pending_.clear();
   pending_bytes_ = 0;

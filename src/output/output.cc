@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
@@ -48,16 +50,14 @@ void remove_leftovers(const std::string& directory) {
 }
 
 Result<Output> Output::directory(const std::string& path) {
-  if (auto checked = check_output_path(path); !checked) return std::unexpected(checked.error());
-  auto directory = OutputDirectory::create(path);
-  if (!directory) return std::unexpected(directory.error());
-  return Output(path, std::move(*directory));
+  TRY(check_output_path(path));
+  auto directory = TRY(OutputDirectory::create(path));
+  return Output(path, std::move(directory));
 }
 
 Result<std::size_t> Output::add(std::string_view name) {
-  auto file = directory_ ? directory_->add(name) : OutputFile::create(path_);
-  if (!file) return std::unexpected(file.error());
-  files_.push_back(std::move(*file));
+  auto file = TRY(directory_ ? directory_->add(name) : OutputFile::create(path_));
+  files_.push_back(std::move(file));
   return files_.size() - 1;
 }
 
@@ -76,22 +76,20 @@ Result<void> Output::keep_incomplete() {
 
 Result<std::size_t> Output::add_kept(std::string_view name) {
   if (!directory_) {
-    if (auto checked = check_replaceable(path_); !checked) return std::unexpected(checked.error());
+    TRY(check_replaceable(path_));
   }
-  auto file = directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
-                                                   fmt::format("{}/{}", incomplete_, name))
-                         : OutputFile::create_kept(path_, incomplete_);
-  if (!file) return std::unexpected(file.error());
-  files_.push_back(std::move(*file));
+  auto file = TRY(directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
+                                                       fmt::format("{}/{}", incomplete_, name))
+                             : OutputFile::create_kept(path_, incomplete_));
+  files_.push_back(std::move(file));
   return files_.size() - 1;
 }
 
 std::string Output::journal_path() const { return incomplete_ + (directory_ ? "/journal" : ".journal"); }
 
 Result<void> Output::add(const Companion& companion) {
-  const auto added = add(companion.name);
-  if (!added) return std::unexpected(added.error());
-  OutputFile& file = files_[*added];
+  const auto added = TRY(add(companion.name));
+  OutputFile& file = files_[added];
   if (companion.path.empty()) return file.write_at(0, as_bytes(companion.text));
   const auto source = open_path(companion.path, {.access = Access::kPread});
   if (!source) return fail_at(shown(companion.path), source.error());
@@ -101,7 +99,7 @@ Result<void> Output::add(const Companion& companion) {
 Result<void> Output::commit(bool sync) {
   for (OutputFile& file : files_) {
     if (!sync) break;
-    if (auto synced = file.sync(); !synced) return synced;
+    TRY(file.sync());
   }
   // From here on the files move to their places, so what is noted of those kept is no longer true.
   if (!incomplete_.empty()) ::unlink(journal_path().c_str());
@@ -111,7 +109,7 @@ Result<void> Output::commit(bool sync) {
     return committed;
   }
   OutputFile& file = files_.front();
-  if (auto published = file.publish(); !published) return published;
+  TRY(file.publish());
   return sync ? sync_folder(folder_of(file.path())) : Result<void>();
 }
 

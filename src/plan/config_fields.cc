@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/regex.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -166,7 +167,7 @@ Result<void> check_name(std::string_view field, std::string_view text) {
 }
 
 Result<void> check_regex(std::string_view field, std::string_view text) {
-  if (auto checked = check_name(field, text); !checked) return checked;
+  TRY(check_name(field, text));
   if (const auto regex = Regex::compile(text); !regex) return fail_at(field, regex.error());
   return {};
 }
@@ -184,7 +185,7 @@ struct ListField {
     const auto& list = config.*kMember;
     if (list.size() > kMost) return reject(field, fmt::format("{} entries long", list.size()), fmt::format("at most {}", kMost));
     for (const std::string& text : list) {
-      if (auto checked = kCheckOne(field, text); !checked) return checked;
+      TRY(kCheckOne(field, text));
     }
     return {};
   }
@@ -208,7 +209,7 @@ struct PairsField {
 
   static Result<void> check(std::string_view field, const QuantizeConfig& config) {
     for (const auto& [name, number] : config.*kMember) {
-      if (auto checked = check_name(field, name); !checked) return checked;
+      TRY(check_name(field, name));
       if (!Allowed::has(number)) return reject_one(field, name, fmt::to_string(number));
     }
     return {};

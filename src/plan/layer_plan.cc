@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <ranges>
 
@@ -12,30 +10,18 @@
 #include "base/fail.h"
 #include "base/regex.h"
 #include "base/text.h"
+#include "base/try.h"
+#include "model/layer_names.h"
 #include "plan/mixed_bits.h"
+#include "scheme/scheme.h"
 
 namespace ballast {
 namespace {
 
 constexpr unsigned kKept = 16;  // as layer_bit_widths says it
 
-bool has_any(std::string_view text, std::span<const std::string_view> parts) {
-  return std::ranges::any_of(parts, [&](std::string_view part) { return text.contains(part); });
-}
-
-// model.layers.0.mlp.up_proj for model.layers.0.mlp.up_proj.weight
-std::string_view layer_of(std::string_view tensor) {
-  constexpr std::string_view kSuffix = ".weight";
-  return tensor.ends_with(kSuffix) ? tensor.substr(0, tensor.size() - kSuffix.size()) : tensor;
-}
-
 bool is_sensitive(std::string_view tensor) {
   constexpr std::array<std::string_view, 7> kParts{"embed", "norm", "ln_", "lm_head", ".head.", "pooler", "time_emb"};
-  return has_any(lowercase(tensor), kParts);
-}
-
-bool is_of_experts(std::string_view tensor) {
-  constexpr std::array<std::string_view, 2> kParts{"expert", "switch_mlp"};
   return has_any(lowercase(tensor), kParts);
 }
 
@@ -71,34 +57,6 @@ bool is_modulation(std::string_view tensor) {
   constexpr std::array<std::string_view, 7> kParts{"modulation",           "adaln",       "_mod.", ".mod.", "norm1.linear",
                                                    "norm1_context.linear", ".norm.linear"};
   return has_any(lowercase(tensor), kParts);
-}
-
-// F8_E8M0 has no sign: it is for scales.
-bool is_quantizable(DType dtype) { return info(dtype).kind == NumberKind::kFloat && bits(dtype) >= 8 && dtype != DType::kF8E8M0; }
-
-// Whether MLX has a layer for it whose weights can be quantized: linear, embedding, or experts in one tensor.
-bool is_mlx_layer(const TensorInfo& tensor) {
-  constexpr std::array<std::string_view, 3> kOthers{"norm", "conv", "bias"};
-  const std::string_view layer = layer_of(tensor.name);
-  const std::string_view module = layer.substr(layer.rfind('.') + 1);
-  if (has_any(lowercase(module), kOthers)) return false;
-  return tensor.shape.size() == 2 || (tensor.shape.size() == 3 && is_of_experts(tensor.name));
-}
-
-std::uint64_t product(Shape shape) { return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies()); }
-
-struct Matrix {
-  std::uint64_t rows;
-  std::uint64_t columns;
-};
-
-// What is quantized of the tensor; nothing of one that is kept whatever the config says.
-std::optional<Matrix> matrix_of(const TensorInfo& tensor, QuantizeFormat format) {
-  const Shape shape = tensor.shape;
-  if (!is_quantizable(tensor.dtype) || shape.size() < 2 || tensor.elements() == 0) return std::nullopt;
-  if (format == QuantizeFormat::kParquet) return Matrix{.rows = shape.front(), .columns = product(shape.subspan(1))};
-  if (!is_mlx_layer(tensor)) return std::nullopt;
-  return Matrix{.rows = product(shape.first(shape.size() - 1)), .columns = shape.back()};
 }
 
 bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
@@ -193,28 +151,16 @@ class Patterns {
   std::vector<Entry> entries_;
 };
 
-Result<void> check_groups(const TensorInfo& tensor, std::uint64_t columns, unsigned group_size) {
-  if (columns % group_size == 0) return {};
-  constexpr std::array<unsigned, 2> kSmaller{64, 32};
-  const auto fits = std::ranges::find_if(kSmaller, [&](unsigned size) { return columns % size == 0; });
-  return fail(Errc::kUnsupported,
-              "tensor {} has {} columns, which groups of {} do not divide: {}keep it by naming it in sensitive_layer_names",
-              quote(tensor.name), columns, group_size,
-              fits == kSmaller.end() ? "" : fmt::format("take group_size {}, or ", *fits));
-}
-
 class Planner {
  public:
   static Result<Planner> make(const Model& model, const QuantizeConfig& config) {
-    auto patterns = Patterns::compile("sensitive_layer_patterns", config.sensitive_layer_patterns);
-    if (!patterns) return std::unexpected(patterns.error());
-    Planner planner(config, std::move(*patterns));
+    auto patterns = TRY(Patterns::compile("sensitive_layer_patterns", config.sensitive_layer_patterns));
+    Planner planner(config, std::move(patterns));
     planner.is_diffusion_ = is_diffusion_model(model, config.modality.value_or(model.modality()));
     planner.has_experts_ = std::ranges::any_of(model.tensors(), is_of_experts, &TensorInfo::name);
     if (config.recipe == Recipe::kUniform) return planner;
-    auto mixed = MixedBits::make(model, config.recipe);
-    if (!mixed) return std::unexpected(mixed.error());
-    planner.mixed_ = std::move(*mixed);
+    auto mixed = TRY(MixedBits::make(model, config.recipe));
+    planner.mixed_ = std::move(mixed);
     return planner;
   }
 
@@ -225,7 +171,7 @@ class Planner {
     const auto named = widths_.match(tensor.name);
     const unsigned width = named ? config_.layer_bit_widths.find(std::string(named->name))->second : 0;
 
-    const auto matrix = matrix_of(tensor, config_.format);
+    const auto matrix = scheme_.matrix_of(tensor);
     if (!matrix && named && named->is_exact && width != kKept) {
       return fail(Errc::kInvalidArgument, "layer_bit_widths: {} is {} {}, which is not quantized in {}", quote(tensor.name),
                   name(tensor.dtype), to_string(tensor.shape), name(config_.format));
@@ -233,11 +179,7 @@ class Planner {
     const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
                                     (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
     if (!matrix || by_name || by_pattern || width == kKept || skipped) return LayerPlan{};
-    if (config_.format == QuantizeFormat::kMlx) {
-      if (auto divides = check_groups(tensor, matrix->columns, config_.group_size); !divides) {
-        return std::unexpected(divides.error());
-      }
-    }
+    TRY(scheme_.check_groups(tensor, *matrix, config_.group_size));
     const unsigned least = named ? width : least_bits(tensor.name);
     return LayerPlan{.bits = named ? width : std::max(default_bits(tensor.name), least),
                      .group_size = config_.group_size,
@@ -248,14 +190,15 @@ class Planner {
   }
 
   Result<void> check_used() const {
-    if (auto used = names_.check_used(); !used) return used;
-    if (auto used = patterns_.check_used(); !used) return used;
+    TRY(names_.check_used());
+    TRY(patterns_.check_used());
     return widths_.check_used();
   }
 
  private:
   Planner(const QuantizeConfig& config, Patterns patterns)
       : config_(config),
+        scheme_(*find_scheme(name(config.format))),
         names_("sensitive_layer_names", config.sensitive_layer_names),
         patterns_(std::move(patterns)),
         widths_("layer_bit_widths", keys_of(config.layer_bit_widths)) {}
@@ -273,6 +216,7 @@ class Planner {
   }
 
   const QuantizeConfig& config_;
+  const Scheme& scheme_;
   Names names_;
   Patterns patterns_;
   Names widths_;
@@ -288,7 +232,7 @@ bool is_diffusion_model(const Model& model, Modality modality) {
          std::ranges::any_of(model.tensors(), is_of_time, &TensorInfo::name);
 }
 
-Result<std::vector<LayerPlan>> plan_layers(const Model& model, const QuantizeConfig& config) {
+Result<Plan> Plan::make(const Model& model, const QuantizeConfig& config) {
   const std::string path = escape(model.path());
   auto planner = Planner::make(model, config);
   if (!planner) return fail_at(path, planner.error());
@@ -302,7 +246,19 @@ Result<std::vector<LayerPlan>> plan_layers(const Model& model, const QuantizeCon
   // A name that matches nothing may be why there is an error.
   if (const auto used = planner->check_used(); !used) return fail_at(path, used.error());
   if (error) return fail_at(path, std::move(*error));
-  return plans;
+  return Plan(std::move(plans));
+}
+
+Plan Plan::with_bits(std::span<const unsigned> bits) const {
+  Plan changed = *this;
+  for (std::size_t i = 0; i < bits.size(); ++i) changed.layers_[i].bits = bits[i];
+  return changed;
+}
+
+Plan Plan::with_column_scales(std::vector<std::vector<float>> scales) const {
+  Plan changed = *this;
+  for (std::size_t i = 0; i < scales.size(); ++i) changed.layers_[i].restore = std::move(scales[i]);
+  return changed;
 }
 
 }  // namespace ballast

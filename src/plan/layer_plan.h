@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <ballast/model.h>
@@ -12,19 +12,38 @@ namespace ballast {
 
 // What becomes of one tensor.
 struct LayerPlan {
-  unsigned bits = 0;  // 0: kept as it is
+  unsigned bits = 0;  // 0: left unquantized
   unsigned group_size = 0;
-  unsigned least_bits = 2;    // that it may be given
-  bool is_fixed = false;      // its bits are as the user said
-  std::uint64_t rows = 0;     // of the matrix that is quantized: the first dimension by the product of the others in Parquet, all
-  std::uint64_t columns = 0;  // but the last by the last in MLX
+  unsigned least_bits = 2;  // that it may be given
+  bool is_fixed = false;    // the user named its bits
+  std::uint64_t rows = 0;   // of the matrix that it is quantized as
+  std::uint64_t columns = 0;
+  std::vector<float> restore;  // RowFormat::restore: what its columns are multiplied by when they are read, or nothing
+
+  bool is_quantized() const { return bits != 0; }
 };
 
-// One plan for each tensor of the model, in its order. Fails on patterns that are no regular expressions or match nothing, and
-// in MLX on columns that the groups do not divide.
-// Layers of diffusion models that deal with time, input and output are kept, and those that modulate have 8 bits at least, unless
-// the config names their bits.
-Result<std::vector<LayerPlan>> plan_layers(const Model& model, const QuantizeConfig& config);
+// One LayerPlan for each tensor of a model, in its order. Immutable: what measurements change makes another plan.
+class Plan {
+ public:
+  // Fails on patterns that are not regular expressions or match nothing, and on columns that the scheme cannot group.
+  // Layers of diffusion models that deal with time, input and output are left unquantized, and those that modulate have 8 bits
+  // at least, unless the config names their bits.
+  static Result<Plan> make(const Model& model, const QuantizeConfig& config);
+
+  std::span<const LayerPlan> layers() const { return layers_; }
+  std::size_t size() const { return layers_.size(); }
+  const LayerPlan& operator[](std::size_t tensor) const { return layers_[tensor]; }
+
+  // With these bits, or column scales, one entry for each tensor.
+  Plan with_bits(std::span<const unsigned> bits) const;
+  Plan with_column_scales(std::vector<std::vector<float>> scales) const;
+
+ private:
+  explicit Plan(std::vector<LayerPlan> layers) : layers_(std::move(layers)) {}
+
+  std::vector<LayerPlan> layers_;
+};
 
 // Whether a model makes images or sound, or its layers are told a time.
 bool is_diffusion_model(const Model& model, Modality modality);

@@ -22,7 +22,7 @@ class TestModel {
  public:
   explicit TestModel(const std::vector<Weight>& weights) : bytes_(file_of(weights)) {}
 
-  Result<std::vector<LayerPlan>> plan(const QuantizeConfig& config) const { return plan_layers(model_, config); }
+  Result<Plan> plan(const QuantizeConfig& config) const { return Plan::make(model_, config); }
 
   // Each tensor that is quantized, and its bits: "a 4, b 8".
   std::string bits_of(const QuantizeConfig& config) const {
@@ -67,7 +67,7 @@ TEST(LayerPlan, ParquetTakesFloatsOfTwoDimsAndMore) {
     return fmt::format("{} bits, groups of {}, {} x {}", plan.bits, plan.group_size, plan.rows, plan.columns);
   };
   std::vector<std::string> shown;
-  for (const LayerPlan& plan : *plans) shown.push_back(show(plan));
+  for (const LayerPlan& plan : plans->layers()) shown.push_back(show(plan));
   EXPECT_THAT(shown, testing::ElementsAre("3 bits, groups of 256, 3 x 140", "0 bits, groups of 0, 0 x 0",
                                           "0 bits, groups of 0, 0 x 0", "3 bits, groups of 256, 2 x 100",
                                           "0 bits, groups of 0, 0 x 0", "3 bits, groups of 256, 1 x 1"));
@@ -295,9 +295,9 @@ TEST(LayerPlan, AnEmptyModelHasAnEmptyPlan) {
   const std::string bytes = test::safetensors("{}");
   const auto model = Model::from_bytes(test::as_bytes(bytes));
   ASSERT_TRUE(model) << model.error().message;
-  const auto plans = plan_layers(*model, {});
+  const auto plans = Plan::make(*model, {});
   ASSERT_TRUE(plans) << plans.error().message;
-  EXPECT_THAT(*plans, IsEmpty());
+  EXPECT_THAT(plans->layers(), IsEmpty());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "plan/config_fields.h"
 
 namespace ballast {
@@ -73,11 +74,6 @@ Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) 
 
 }  // namespace
 
-std::string_view name(QuantizeMethod method) {
-  constexpr std::array<std::string_view, 3> kNames{"rtn", "search", "hqq"};
-  return kNames[static_cast<std::size_t>(method)];
-}
-
 std::string_view name(QuantizeFormat format) {
   constexpr std::array<std::string_view, 2> kNames{"parquet", "mlx"};
   return kNames[static_cast<std::size_t>(format)];
@@ -131,9 +127,8 @@ Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> source
   config = profile_config(config.deployment_profile);
   for (const ConfigFields& source : sources) {
     for (const auto& [name, value] : source) {
-      const auto field = find_config_field(name);
-      if (!field) return std::unexpected(field.error());
-      if (const auto set = (*field)->set(name, value, config); !set) return std::unexpected(set.error());
+      const auto field = TRY(find_config_field(name));
+      if (const auto set = field->set(name, value, config); !set) return std::unexpected(set.error());
     }
   }
   if (const auto valid = validate(config); !valid) return std::unexpected(valid.error());
@@ -142,7 +137,7 @@ Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> source
 
 Result<void> validate(const QuantizeConfig& config) {
   for (const ConfigField& field : config_fields()) {
-    if (auto checked = field.check(field.name, config); !checked) return checked;
+    TRY(field.check(field.name, config));
   }
   constexpr unsigned kLargestOfMlx = 128;
   if (config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/try.h"
 #include "quantize/importance.h"
 #include "quantize/products.h"
 
@@ -167,7 +168,7 @@ Result<void> factor(Triangle& triangle, unsigned threads) {
   for (std::uint64_t before = (columns - 1) / kPanel + 1; before-- > 0;) {
     const std::uint64_t first = before * kPanel;
     const Panel panel{.first = first, .count = std::min(kPanel, columns - first), .stride = stride, .values = values.data()};
-    if (auto done = factor_panel(triangle, panel); !done) return done;
+    TRY(factor_panel(triangle, panel));
     parallel_for(before, threads, [&](unsigned, std::size_t i) {
       eliminate(triangle, panel, (before - 1 - i) * kPanel);  // the longest first
       return true;

@@ -197,6 +197,11 @@ void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<
   assert(converted);
 }
 
+std::string_view name(QuantizeMethod method) {
+  constexpr std::array<std::string_view, 3> kNames{"rtn", "search", "hqq"};
+  return kNames[static_cast<std::size_t>(method)];
+}
+
 QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
                           std::span<const float> importance, const CodedRows& out) {
   Buffers buffers;

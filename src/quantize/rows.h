@@ -5,7 +5,7 @@
 #include <span>
 
 #include <ballast/dtype.h>
-#include <ballast/quantize_config.h>
+#include <ballast/quantize_method.h>
 
 #include "quantize/quality.h"
 

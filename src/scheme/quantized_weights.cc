@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "scheme/mlx/decode.h"
 #include "scheme/mlx/layers.h"
 #include "source/uri.h"
@@ -128,26 +129,23 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
 Result<QuantizedWeights> load_quantized_weights(const std::string& directory, const LoadOptions& options) {
   auto config = read_quantization_config(directory);
   if (!config) return std::unexpected(config.error());
-  const auto model = Model::open(directory);
-  if (!model) return std::unexpected(model.error());
+  const auto model = TRY(Model::open(directory));
   if (!*config) {
     return fail(Errc::kNotFound,
                 "{}: no quantization_config.json, and no config.json with a section quantization or "
                 "quantization_config",
                 shown(directory));
   }
-  const auto layers = find_mlx_layers(*model, **config);
-  if (!layers) return std::unexpected(layers.error());
-  auto loaded = model->load_all(options);
-  if (!loaded) return std::unexpected(loaded.error());
+  const auto layers = TRY(find_mlx_layers(model, **config));
+  auto loaded = TRY(model.load_all(options));
   auto state = std::make_unique<QuantizedWeights::State>(QuantizedWeights::State{.directory = directory,
                                                                                  .config = std::move(**config),
-                                                                                 .loaded = std::move(*loaded),
+                                                                                 .loaded = std::move(loaded),
                                                                                  .dims = {},
                                                                                  .restore = {},
                                                                                  .weights = {},
                                                                                  .others = {}});
-  state->group(*model, *layers);
+  state->group(model, layers);
   return QuantizedWeights(std::move(state));
 }
 

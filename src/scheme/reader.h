@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,25 +13,13 @@
 #include <ballast/error.h>
 #include <ballast/model.h>
 #include <ballast/progress.h>
-#include <ballast/quantize_config.h>
+#include <ballast/quantization_config.h>
+#include <ballast/weights.h>
 
 #include "quantize/rows.h"
 #include "scheme/time_aware_table.h"
 
 namespace ballast {
-
-// One tensor of a quantized model.
-struct QuantizedTensor {
-  std::string name;                  // that it had before
-  DType dtype = DType::kF32;         // that it had before, as far as that is known
-  std::vector<std::uint64_t> shape;  // that it had before
-  std::uint64_t bytes = 0;           // of codes and parameters, or of the values if they were kept
-  std::uint64_t rows = 0;
-  RowFormat format;  // of a row; `bits` is 0 if the tensor was kept
-  std::string file;  // where it is, or begins
-
-  bool is_quantized() const { return format.bits != 0; }
-};
 
 // The SHA-256 of a file.
 struct FileSum {
@@ -42,52 +31,76 @@ struct FileSum {
   std::string difference() const;
 };
 
-// A quantized model in either format, to be read in pieces. All sizes are known to agree. Thread-safe.
-class QuantizedSource {
+// The logical weights of one model, to be read in pieces: one implementation for each kind of container. All sizes are known to
+// agree. Thread-safe.
+class WeightsReader {
  public:
-  QuantizedSource() = default;
-  QuantizedSource(const QuantizedSource&) = delete;
-  QuantizedSource& operator=(const QuantizedSource&) = delete;
-  virtual ~QuantizedSource() = default;
+  WeightsReader() = default;
+  WeightsReader(const WeightsReader&) = delete;
+  WeightsReader& operator=(const WeightsReader&) = delete;
+  virtual ~WeightsReader() = default;
 
-  virtual QuantizeFormat format() const = 0;
+  virtual std::string_view scheme() const = 0;
+  virtual const std::string& path() const = 0;
   virtual const std::string& directory() const = 0;
-  virtual std::span<const QuantizedTensor> tensors() const = 0;  // in the order of the files
-  virtual std::uint64_t file_size() const = 0;                   // of the files of weights
-  virtual std::vector<std::string> files() const = 0;
-  virtual std::string modality() const = 0;  // as the files tell, or nothing
-  virtual std::string config() const = 0;    // of the model, as JSON, or nothing
+  virtual std::vector<ModelFile> files() const = 0;
+  virtual Modality modality() const = 0;
+  virtual const std::optional<ModelConfig>& config() const = 0;
+  virtual std::span<const std::string> warnings() const { return {}; }
+  virtual const Model* stored() const { return nullptr; }
+  // The model itself, if nothing in it is quantized; this is of no use afterwards.
+  virtual std::optional<Model> take_plain() { return std::nullopt; }
+  // Whether the files say what dtype and modality the model had before it was quantized, or these are guesses.
+  virtual bool knows_original() const = 0;
 
-  const QuantizedTensor* find(std::string_view name) const;
+  std::span<const Weight> weights() const {
+    std::call_once(listed_, [this] { list_weights(); });
+    return weights_;
+  }
+  const Weight* find(std::string_view name) const;
+  // How rows of a quantized weight are coded.
+  const RowFormat& format(const Weight& weight) const { return formats_[static_cast<std::size_t>(&weight - weights_.data())]; }
+  std::uint64_t file_size() const;
 
-  // Says that all tensors will be read next, in their order; see Source::expect().
+  // Says that all weights will be read next, in their order; see Source::expect().
   virtual void expect_all() const = 0;
 
-  // The timesteps at which groups begin, without the first group; nothing if layers have no parameters for these.
   virtual Result<std::optional<std::vector<double>>> time_boundaries() const = 0;
-  // What the layers have for groups of timesteps, if anything.
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
-  // The sums of files(), where there are some to compare them with.
+  // The checksums of files(), where the metadata has some to compare them with.
   virtual Result<std::vector<FileSum>> hash_files(const Progress& progress = {}) const;
 
   // Codes and parameters of as many rows as `out` has room for.
-  virtual Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const = 0;
-  // The numbers that `count` rows stand for, as F64, F32, F16 or BF16; `out` has exactly their size.
-  virtual Result<void> dequantize(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
-                                  std::span<std::byte> out) const = 0;
-  // Bytes of a tensor that was kept.
-  virtual Result<void> read_kept(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const = 0;
+  virtual Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const = 0;
+  // The numbers that `count` rows of a quantized weight stand for, as F64, F32, F16 or BF16; `out` has exactly their size.
+  virtual Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
+                                 std::span<std::byte> out) const = 0;
+  // Bytes of a weight that is not quantized.
+  virtual Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
  protected:
-  void index_tensors();  // due once tensors() is what it will be
+  // Adds a weight; find() knows it after index_weights(). What `format` refers to must live as long as this.
+  void add(Weight weight, const RowFormat& format = {}) const;
+  void index_weights() const;
+  // Adds all weights when they are first asked for, where that can wait.
+  virtual void list_weights() const {}
 
  private:
-  std::map<std::string_view, const QuantizedTensor*> index_;
+  mutable std::once_flag listed_;
+  mutable std::vector<Weight> weights_;
+  mutable std::vector<RowFormat> formats_;
+  mutable std::map<std::string_view, const Weight*> index_;
 };
 
-Result<std::unique_ptr<QuantizedSource>> open_quantized(const std::string& path);
-Result<std::unique_ptr<QuantizedSource>> open_mlx_quantized(const std::string& path);
-Result<std::unique_ptr<QuantizedSource>> open_parquet_quantized(const std::string& path);
+// Whether a path is a directory of Parquet V2 Extended.
+bool is_parquet_model(const std::string& path);
+
+Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options);
+// Models whose weights MLX quantized as `config` says, or nobody.
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const QuantizationConfig& config);
+std::unique_ptr<WeightsReader> open_plain_reader(Model model);
+
+const WeightsReader& reader_of(const Weights& weights);
 
 }  // namespace ballast

@@ -1,10 +1,8 @@
-#include <ballast/time_aware.h>
+#include "scheme/time_aware.h"
 
 #include <algorithm>
 
-#include "scheme/reader.h"
-#include "scheme/time_aware_table.h"
-
+#include "base/try.h"
 namespace ballast {
 
 struct TimeAware::State {
@@ -39,13 +37,6 @@ std::optional<TimeParameters> TimeAware::at(std::string_view layer, double times
   return parameters;
 }
 
-Result<std::optional<TimeAware>> load_time_aware(const std::string& quantized) {
-  const auto source = open_quantized(quantized);
-  if (!source) return std::unexpected(source.error());
-  auto table = (*source)->read_time_aware();
-  if (!table) return std::unexpected(table.error());
-  if (!*table) return std::nullopt;
-  return TimeAware(std::make_unique<TimeAware::State>(std::move(**table)));
-}
+TimeAware make_time_aware(TimeAwareTable table) { return TimeAware(std::make_unique<TimeAware::State>(std::move(table))); }
 
 }  // namespace ballast

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -49,21 +50,17 @@ Result<void> check_size(std::string_view kind, std::size_t found, std::uint64_t 
 
 Result<void> read_floats(std::string_view json, std::string_view key, std::vector<float>& out) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, json);
-  if (!root) return std::unexpected(root.error());
-  auto numbers = member_of<float>(*root, key);
-  if (!numbers) return std::unexpected(numbers.error());
-  out = std::move(*numbers);
+  const auto root = TRY(parse_json(parser, json));
+  auto numbers = TRY(member_of<float>(root, key));
+  out = std::move(numbers);
   return {};
 }
 
 Result<void> TimeAwareTable::set_boundaries(std::string_view json) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, json);
-  if (!root) return std::unexpected(root.error());
-  auto numbers = numbers_of<double>(*root, "boundaries");
-  if (!numbers) return std::unexpected(numbers.error());
-  boundaries = std::move(*numbers);
+  const auto root = TRY(parse_json(parser, json));
+  auto numbers = TRY(numbers_of<double>(root, "boundaries"));
+  boundaries = std::move(numbers);
   return check_ascending(boundaries);
 }
 
@@ -72,7 +69,7 @@ Result<void> TimeAwareTable::add(std::string_view layer, std::uint64_t rows, std
   own.rows = rows;
   const bool is_bias = kind == "time_bias";
   if (!is_bias && kind != "act_scale" && kind != "act_zero") return fail(Errc::kCorrupt, "{} is not known", quote(kind));
-  if (auto checked = check_size(kind, values.size(), groups() * (is_bias ? rows : 1)); !checked) return checked;
+  TRY(check_size(kind, values.size(), groups() * (is_bias ? rows : 1)));
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
     return fail(Errc::kCorrupt, "{} has values that are NaN or infinite", kind);
   }
@@ -86,35 +83,31 @@ Result<void> TimeAwareTable::add(std::string_view layer, std::uint64_t rows, std
 Result<void> TimeAwareTable::add_json(std::string_view layer, std::uint64_t rows, std::uint64_t first, std::uint64_t count,
                                       std::string_view json) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, json);
-  if (!root) return std::unexpected(root.error());
-  const auto own_boundaries = member_of<double>(*root, "boundaries");
-  if (!own_boundaries) return std::unexpected(own_boundaries.error());
+  const auto root = TRY(parse_json(parser, json));
+  const auto own_boundaries = TRY(member_of<double>(root, "boundaries"));
   if (layers.empty()) {
-    boundaries = *own_boundaries;
-    if (auto checked = check_ascending(boundaries); !checked) return checked;
-  } else if (boundaries != *own_boundaries) {
+    boundaries = own_boundaries;
+    TRY(check_ascending(boundaries));
+  } else if (boundaries != own_boundaries) {
     return fail(Errc::kCorrupt, "its boundaries are not those of other layers");
   }
   simdjson::dom::array biases;
-  if ((*root)["time_bias"].get(biases) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "there is no list called time_bias");
-  if (auto checked = check_size("time_bias", biases.size(), groups()); !checked) return checked;
+  if (root["time_bias"].get(biases) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "there is no list called time_bias");
+  TRY(check_size("time_bias", biases.size(), groups()));
   Layer& own =
       layers.try_emplace(std::string(layer), Layer{.rows = rows, .bias = std::vector<float>(groups() * rows)}).first->second;
   std::size_t group = 0;
   for (const element& each : biases) {
-    const auto values = numbers_of<float>(each, "time_bias");
-    if (!values) return std::unexpected(values.error());
-    if (auto checked = check_size("a group of time_bias", values->size(), count); !checked) return checked;
-    std::ranges::copy(*values, own.bias.begin() + static_cast<std::ptrdiff_t>(group * rows + first));
+    const auto values = TRY(numbers_of<float>(each, "time_bias"));
+    TRY(check_size("a group of time_bias", values.size(), count));
+    std::ranges::copy(values, own.bias.begin() + static_cast<std::ptrdiff_t>(group * rows + first));
     ++group;
   }
-  const auto has = [&](std::string_view key) { return (*root)[key].error() == simdjson::SUCCESS; };
+  const auto has = [&](std::string_view key) { return root[key].error() == simdjson::SUCCESS; };
   if (first > 0 || (!has("act_scale") && !has("act_zero"))) return {};
   for (const std::string_view kind : {"act_scale", "act_zero"}) {
-    auto values = member_of<float>(*root, kind);
-    if (!values) return std::unexpected(values.error());
-    if (auto checked = add(layer, rows, kind, std::move(*values)); !checked) return checked;
+    auto values = TRY(member_of<float>(root, kind));
+    TRY(add(layer, rows, kind, std::move(values)));
   }
   return {};
 }

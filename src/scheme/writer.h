@@ -2,57 +2,76 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <ballast/dtype.h>
 #include <ballast/error.h>
-#include <ballast/model.h>
-#include <ballast/quantize_config.h>
 
-#include "calibrate/calibration.h"
-#include "plan/layer_plan.h"
-#include "quantize/rows.h"
-#include "calibrate/time_bias.h"
 #include "output/output.h"
+#include "quantize/rows.h"
 
 namespace ballast {
 
-// Some rows of one tensor: the unit of work, and in Parquet a row. How tensors are cut depends on them alone.
-struct TensorBlock {
-  std::size_t tensor;  // of the model
-  std::uint64_t first_row;
-  std::uint64_t rows;
-  std::uint32_t number;  // among the blocks of its tensor
-  std::uint32_t count;   // of these
+// How one weight is stored: rows of codes with their parameters, or the bytes of the source.
+struct WeightLayout {
+  std::string name;
+  DType dtype = DType::kF32;         // of the source
+  std::vector<std::uint64_t> shape;  // of the source
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;  // of a row; its bytes if the weight is left unquantized
+  unsigned bits = 0;          // 0: left unquantized
+  unsigned group_size = 0;
+  Affine affine = Affine::kScaleBias;
+  DType parameters = DType::kBF16;
+  std::vector<float> restore;          // RowFormat::restore, or nothing
+  std::size_t time_groups = 0;         // of timesteps that it has parameters for
+  bool has_activation_scales = false;  // for each of these
+
+  bool is_quantized() const { return bits != 0; }
+  std::uint64_t elements() const;
+  // Borrows `restore`.
+  RowFormat format() const;
+  std::uint64_t source_row_bytes() const { return is_quantized() ? columns * ballast::bits(dtype) / 8 : columns; }
+  std::uint64_t stored_row_bytes() const { return is_quantized() ? format().stored_bytes() : columns; }
 };
 
-// Everything about the work that is fixed before it begins.
-struct QuantizeWork {
-  const Model& model;
-  const QuantizeConfig& config;
-  Modality modality;
-  std::vector<LayerPlan> plans;              // for each tensor
-  std::vector<RowFormat> formats;            // for each tensor; those kept have rows of bytes, in `columns`
-  std::vector<std::vector<float>> restore;   // for each tensor: what RowFormat::restore has, or nothing
-  std::vector<TensorBlock> blocks;           // in the order of the model
-  std::unique_ptr<Calibration> calibration;  // null without statistics
-  bool is_diffusion;
-  std::vector<Companion> companions;  // config.json and so on
-  std::string key;                    // of the config and of what the model is made of: stored with the result
-  std::string resume_key;             // the same, and of when its files were changed
-  std::string source_json;            // which files were read, as JSON
+// Some rows of one weight: the unit of work, and in Parquet a row. How weights are cut depends on them alone.
+struct TensorBlock {
+  std::size_t tensor;  // its number among the weights
+  std::uint64_t first_row;
+  std::uint64_t rows;
+  std::uint32_t number;  // among the blocks of its weight
+  std::uint32_t count;   // of these
+};
+std::vector<TensorBlock> cut_blocks(std::span<const WeightLayout> weights);
 
-  bool is_quantized(std::size_t tensor) const { return plans[tensor].bits != 0; }
-  // Groups of timesteps that the tensor has parameters for.
-  std::size_t time_groups(std::size_t tensor) const {
-    return calibration && calibration->covers(tensor) ? calibration->groups() : 0;
-  }
-  std::uint64_t source_row_bytes(std::size_t tensor) const {
-    const std::uint64_t columns = formats[tensor].columns;
-    return is_quantized(tensor) ? columns * bits(model.tensors()[tensor].dtype) / 8 : columns;
-  }
+// Everything about a quantized output that is fixed before it begins. Computed once.
+struct OutputPlan {
+  std::string model_path;             // for messages
+  std::vector<WeightLayout> weights;  // in the order of the model
+  std::vector<TensorBlock> blocks;    // likewise
+  unsigned bits = 4;                  // as the settings have them, where a format stores defaults
+  unsigned group_size = 64;
+  std::optional<std::vector<double>> time_boundaries;  // if the output is to be time-aware
+  bool is_diffusion = false;
+  std::string modality;  // empty if it is not known
+  std::string settings;  // as JSON
+  std::string source;    // which files were read, as JSON
+  std::uint64_t source_bytes = 0;
+  std::string key;         // of the settings and the model's files: stored with the result
+  std::string resume_key;  // the same, and of when the files were changed; empty: keep nothing if the work stops
+  std::vector<Companion> companions;
+
+  std::uint64_t parameter_count() const;
+};
+
+// A scale and a zero point of 8 bits for the inputs in each group of timesteps.
+struct ActivationScales {
+  std::vector<float> scales;
+  std::vector<float> zeros;
 };
 
 // What a block becomes.
@@ -60,28 +79,28 @@ struct CodedBlock {
   CodedRows rows;
   std::uint64_t count;               // of rows
   std::span<const float> time_bias;  // [time groups, rows]
-  ActivationScales activations;      // of the tensor, if it is time-aware
+  ActivationScales activations;      // of the weight, if it is time-aware
 };
 
-// Takes the blocks of a model, and makes a directory of them. Thread-safe: blocks may come in any order, but in Parquet each is
-// taken only after those before it.
-class QuantizedOutput {
+// Takes the blocks of an OutputPlan and makes a directory of them. Thread-safe: blocks may come in any order, but in Parquet each
+// is taken only after those before it.
+class QuantizedWriter {
  public:
   struct File {
     std::string path;
     std::uint64_t bytes;
   };
 
-  QuantizedOutput() = default;
-  QuantizedOutput(const QuantizedOutput&) = delete;
-  QuantizedOutput& operator=(const QuantizedOutput&) = delete;
-  virtual ~QuantizedOutput() = default;
+  QuantizedWriter() = default;
+  QuantizedWriter(const QuantizedWriter&) = delete;
+  QuantizedWriter& operator=(const QuantizedWriter&) = delete;
+  virtual ~QuantizedWriter() = default;
 
   // Whether an earlier run has written this block, so that it need not come. Asked once for each block.
   virtual bool has(std::size_t block) = 0;
 
   virtual Result<void> write(std::size_t block, const CodedBlock& coded) = 0;
-  virtual Result<void> write_kept(std::size_t block, std::span<const std::byte> bytes) = 0;
+  virtual Result<void> write_unquantized(std::size_t block, std::span<const std::byte> bytes) = 0;
 
   // Nothing more will come: wakes those who wait for their turn.
   virtual void stop() {}
@@ -91,18 +110,5 @@ class QuantizedOutput {
 
   virtual std::vector<File> files() const = 0;
 };
-
-// With `keep`, what was written is kept if the work breaks off.
-Result<std::unique_ptr<QuantizedOutput>> create_mlx_output(const std::string& directory, const QuantizeWork& work, bool sync,
-                                                           bool keep);
-Result<std::unique_ptr<QuantizedOutput>> create_parquet_output(const std::string& directory, const QuantizeWork& work, bool sync,
-                                                               bool keep);
-
-// All files of weights in MLX's format, with the bits that layers have.
-Result<std::uint64_t> mlx_bytes(const QuantizeWork& work);
-
-// The key of the work that made what is in a directory; empty when nothing whole is there.
-std::string finished_mlx_key(const std::string& directory);
-std::string finished_parquet_key(const std::string& directory);
 
 }  // namespace ballast

@@ -19,6 +19,7 @@
 #include <fmt/std.h>
 
 #include "base/fail.h"
+#include "base/try.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -75,7 +76,7 @@ class FileSource final : public Source {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return fail_errno(Errc::kIo, errno, "reading {} bytes at {}", out.size(), offset);
       if (count == 0) {
-        if (auto checked = check_size(); !checked) return checked;
+        TRY(check_size());
         return fail(Errc::kIo, "the file ends at byte {}, it had {}", offset, size_);
       }
       out = out.subspan(static_cast<std::size_t>(count));
@@ -101,7 +102,7 @@ class FileSource final : public Source {
     const std::uint64_t head = (kDirectAlignment - offset % kDirectAlignment) % kDirectAlignment;
     const bool congruent = reinterpret_cast<std::uintptr_t>(out.data()) % kDirectAlignment == offset % kDirectAlignment;
     if (!congruent || out.size() < head + kDirectAlignment || !contains(offset, out.size())) return read_at(offset, out);
-    if (auto read = read_at(offset, out.first(head)); !read) return read;
+    TRY(read_at(offset, out.first(head)));
     const std::size_t direct = read_whole_pages(offset + head, out.subspan(head));
     return read_at(offset + head + direct, out.subspan(head + direct));
   }
@@ -130,7 +131,7 @@ class FileSource final : public Source {
       return fail(Errc::kUnsupported, "opened without a map, so there are no views: use read()");
     }
     if (size_ == 0) return std::span<const std::byte>();
-    if (auto checked = check_size(); !checked) return std::unexpected(checked.error());
+    TRY(check_size());
     const std::scoped_lock lock(mutex_);
     if (map_ == nullptr) {
       // Few pages of a writable map are ever written to, so that no memory is set aside for all of them.

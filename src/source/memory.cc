@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/try.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -20,7 +21,7 @@ class MemorySource final : public Source {
   std::uint64_t size() const override { return bytes_.size(); }
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (auto checked = check_range(offset, out.size(), bytes_.size()); !checked) return checked;
+    TRY(check_range(offset, out.size(), bytes_.size()));
     if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());
     return {};
   }
@@ -46,7 +47,7 @@ class PiecesSource final : public Source {
   std::uint64_t size() const override { return size_; }
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (auto checked = check_range(offset, out.size(), size_); !checked) return checked;
+    TRY(check_range(offset, out.size(), size_));
     auto piece = static_cast<std::size_t>(std::ranges::upper_bound(starts_, offset) - starts_.begin()) - 1;
     while (!out.empty()) {
       const std::span rest = pieces_[piece].subspan(offset - starts_[piece]);

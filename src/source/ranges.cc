@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "base/try.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -40,7 +41,7 @@ std::vector<Window> windows_of(std::span<const Range> ranges) {
 Result<void> read_window(const Source& source, const Window& window, std::vector<std::byte>& scratch) {
   if (window.ranges.size() == 1) return source.read_at(window.low, window.ranges.front().out);
   scratch.resize(window.high - window.low);
-  if (auto read = source.read_at(window.low, scratch); !read) return read;
+  TRY(source.read_at(window.low, scratch));
   for (const Range& range : window.ranges) {
     std::memcpy(range.out.data(), scratch.data() + (range.offset - window.low), range.out.size());
   }

@@ -8,6 +8,7 @@
 #include <openssl/evp.h>
 
 #include "base/fail.h"
+#include "base/try.h"
 
 namespace ballast {
 
@@ -36,7 +37,7 @@ Result<std::string> sha256(const Source& source, const std::function<bool(std::u
   source.expect({&all, 1});
   for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
     const std::span block(buffer.data(), std::min<std::uint64_t>(buffer.size(), source.size() - at));
-    if (auto read = source.read_at(at, block); !read) return std::unexpected(read.error());
+    TRY(source.read_at(at, block));
     hash.add(block);
     if (advance && !advance(block.size())) return fail(Errc::kCancelled, "cancelled");
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <ballast/error.h>
-#include <ballast/model.h>
+#include <ballast/open_options.h>
 
 namespace ballast {
 

@@ -129,6 +129,10 @@ Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request) {
   request.options.writable_views = true;
   request.options.interrupted = [users] { return users->are_all_stopped(); };
   auto model = request.pretrained ? load_pretrained(request.path, request.options) : Model::open(request.path, request.options);
+  if (!model && model.error().code == Errc::kUnsupported && !request.pretrained) {
+    auto weights = Weights::open(request.path, request.options);  // Parquet has no tensors, but weights
+    model = weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
+  }
   if (!model) return std::unexpected(std::move(model.error()));
   return std::make_shared<const Opened>(Opened{.users = std::move(users), .model = *std::move(model)});
 }

@@ -423,8 +423,12 @@ def inspect(path: Path) -> dict[str, Any]:
     >>> ballast.inspect(path)["tensor_count"]
     2
     """
-    if _core.is_parquet_model(path_of(path)):
+    found, undecodable = None, None
+    try:
         found = _core.describe_quantized(path_of(path))
+    except BallastError as error:
+        undecodable = str(error)  # its tensors can still be shown
+    if found is not None and found["format"] == "parquet":
         tensors = found["tensors"]
         return {
             "path": _core.without_secrets(path_of(path)),
@@ -465,12 +469,10 @@ def inspect(path: Path) -> dict[str, Any]:
             "config": None if config is None else config | core.usual_config,
             "warnings": model.warnings,
         }
-        if core.is_quantized:
-            try:
-                found = _core.describe_quantized(path_of(path))
-                made |= {"quantization": _widths(found["tensors"]), "time_boundaries": found["time_boundaries"]}
-            except BallastError as error:
-                made["warnings"].append(str(error))
+        if found is not None:
+            made |= {"quantization": _widths(found["tensors"]), "time_boundaries": found["time_boundaries"]}
+        if undecodable is not None:
+            made["warnings"].append(undecodable)
         return made | {"tensors": tensors}
 
 

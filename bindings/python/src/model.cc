@@ -35,7 +35,12 @@ OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_h
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes,
                             .interrupted = was_interrupted};
-  auto model = released([&] { return Model::open(path.get(), options); });
+  auto model = released([&]() -> Result<Model> {
+    auto opened = Model::open(path.get(), options);
+    if (opened || opened.error().code != Errc::kUnsupported) return opened;
+    auto weights = Weights::open(path.get(), options);  // Parquet has no tensors, but weights
+    return weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
+  });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
 }
 
@@ -163,11 +168,6 @@ nb::dict usual_config(const OpenModel& self) {
   return made;
 }
 
-bool is_quantized(const OpenModel& self) {
-  const auto& config = self.get().config();
-  return config && config->quantized;
-}
-
 nb::object modality(const OpenModel& self) {
   const Modality found = self.get().modality();
   return found == Modality::kUnknown ? nb::none() : nb::object(text(name(found)));
@@ -199,7 +199,6 @@ void bind_model(nb::module_& module) {
                    [](const OpenModel& self) { return std::ranges::any_of(self.get().files(), &ModelFile::has_metadata); })
       .def_prop_ro("config", &config)
       .def_prop_ro("usual_config", &usual_config)
-      .def_prop_ro("is_quantized", &is_quantized)
       .def_prop_ro("modality", &modality)
       .def_prop_ro("warnings",
                    [](const OpenModel& self) {

@@ -18,6 +18,7 @@
 #include <ballast/quantized_weights.h>
 #include <ballast/text.h>
 #include <ballast/verify.h>
+#include <ballast/weights.h>
 
 #include "bytes.h"
 #include "errors.h"
@@ -142,29 +143,33 @@ nb::dict validate(const OpenModel& original, const FsPath& quantized, double min
   return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
 }
 
-nb::dict describe_model(const FsPath& path) {
-  const QuantizedModelInfo info = take(released([&] { return describe_quantized(path.get()); }));
+// Nothing for a model that is not quantized.
+nb::object describe_model(const FsPath& path) {
+  const ballast::Weights weights =
+      take(released([&] { return ballast::Weights::open(path.get(), {.interrupted = was_interrupted}); }));
+  if (!weights.is_quantized()) return nb::none();
+  const auto boundaries = take(weights.time_boundaries());
   nb::list tensors;
-  for (const QuantizedTensorInfo& tensor : info.tensors) {
+  for (const Weight& weight : weights.weights()) {
     nb::dict made;
-    made["name"] = tensor.name;
-    made["dtype"] = name(tensor.dtype);
-    made["shape"] = nb::tuple(nb::cast(tensor.shape));
-    made["bits"] = tensor.bits;
-    made["group_size"] = tensor.group_size;
-    made["equalized"] = tensor.equalized;
-    made["bytes"] = tensor.bytes;
-    made["file"] = path_text(tensor.file);
+    made["name"] = weight.name;
+    made["dtype"] = name(weight.dtype);
+    made["shape"] = nb::tuple(nb::cast(weight.shape));
+    made["bits"] = weight.storage.bits;
+    made["group_size"] = weight.storage.group_size;
+    made["equalized"] = weight.storage.equalized;
+    made["bytes"] = weight.bytes;
+    made["file"] = path_text(weight.file);
     tensors.append(made);
   }
   nb::dict made;
-  made["format"] = name(info.format);
+  made["format"] = weights.scheme();
   made["tensors"] = tensors;
-  made["time_boundaries"] = info.time_boundaries;
-  made["modality"] = info.modality.empty() ? nb::none() : nb::cast(info.modality);
-  made["config"] = info.config.empty() ? nb::none() : nb::cast(info.config);
+  made["time_boundaries"] = boundaries;
+  made["modality"] = weights.modality() == Modality::kUnknown ? nb::none() : nb::cast(name(weights.modality()));
+  made["config"] = weights.config() ? nb::cast(weights.config()->json) : nb::none();
   nb::list files;
-  for (const ConvertedFile& file : info.files) files.append(nb::make_tuple(path_text(file.path), file.bytes));
+  for (const ModelFile& file : weights.files()) files.append(nb::make_tuple(path_text(file.path), file.size));
   made["files"] = files;
   return made;
 }
@@ -261,7 +266,6 @@ void bind_quantize(nb::module_& module) {
              nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
   module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
-  module.def("is_parquet_model", [](const FsPath& path) { return released([&] { return is_parquet_model(path.get()); }); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)
       .def("others", &Weights::others)

@@ -4,29 +4,31 @@
 #include <string>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/mlx_json/values.h"
 #include "format/mlx_json/writer.h"
 #include "format/safetensors/layout.h"
 
-namespace ballast {
+namespace ballast::mlx_json {
 namespace {
 
 // Writes one document from its first byte to its last, so pieces must come in order.
-class MlxJsonSink final : public FileSink {
+class FileWriter final : public TensorWriter {
  public:
-  MlxJsonSink(Output output, std::vector<TensorSpec> tensors, std::vector<std::uint64_t> sizes, const SinkOptions& options)
+  FileWriter(Output output, std::vector<TensorSpec> tensors, std::vector<std::uint64_t> sizes, const TensorWriterOptions& options)
       : output_(std::move(output)),
         tensors_(std::move(tensors)),
         sizes_(std::move(sizes)),
         threads_(thread_count(options.threads)),
         sync_(options.sync) {
-    mlx_json::append_document_begin(options.metadata, text_);
+    append_document_begin(options.metadata, text_);
   }
 
   Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
-    if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
+    TRY(check_piece(sizes_, tensor, offset, bytes.size()));
     if (bytes.empty()) return {};
     while (open_ < tensor && is_whole()) begin_next();
     if (open_ != tensor || offset != done_) {
@@ -56,9 +58,9 @@ class MlxJsonSink final : public FileSink {
       return fail(Errc::kInvalidArgument, "tensor {} is not whole: it has {} bytes of {}", quote(tensors_[open_].name), done_,
                   sizes_[open_]);
     }
-    if (!tensors_.empty()) mlx_json::append_tensor_end(text_);
-    mlx_json::append_document_end(text_);
-    if (auto flushed = flush(); !flushed) return flushed;
+    if (!tensors_.empty()) append_tensor_end(text_);
+    append_document_end(text_);
+    TRY(flush());
     return output_.commit(sync_);
   }
 
@@ -72,11 +74,11 @@ class MlxJsonSink final : public FileSink {
 
   void begin() {
     const TensorSpec& tensor = tensors_[open_];
-    mlx_json::append_tensor_begin(tensor.name, tensor.dtype, tensor.shape, open_ == 0, text_);
+    append_tensor_begin(tensor.name, tensor.dtype, tensor.shape, open_ == 0, text_);
     done_ = 0;
   }
   void begin_next() {
-    mlx_json::append_tensor_end(text_);
+    append_tensor_end(text_);
     ++open_;
     begin();
   }
@@ -92,7 +94,7 @@ class MlxJsonSink final : public FileSink {
       parallel_for(count, threads_, [&](unsigned, std::size_t i) {
         const auto rest = bytes.subspan(i * slice);
         texts[i].clear();
-        mlx_json::append_values(tensors_[open_].dtype, rest.first(std::min(slice, rest.size())), texts[i]);
+        append_values(tensors_[open_].dtype, rest.first(std::min(slice, rest.size())), texts[i]);
         return true;
       });
       bytes = bytes.subspan(std::min(count * slice, bytes.size()));
@@ -101,7 +103,7 @@ class MlxJsonSink final : public FileSink {
         if (i + 1 < count || !bytes.empty()) text_ += ',';
       }
       if (text_.size() < kFlushBytes) continue;
-      if (auto flushed = flush(); !flushed) return flushed;
+      TRY(flush());
     }
     return {};
   }
@@ -130,22 +132,22 @@ class MlxJsonSink final : public FileSink {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSink>> create_mlx_json_sink(Output output, std::vector<TensorSpec> tensors, const SinkOptions& options,
-                                                       std::span<const Companion> companions) {
+Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::vector<TensorSpec> tensors,
+                                                    const TensorWriterOptions& options) {
   std::vector<std::uint64_t> sizes;
   for (const TensorSpec& tensor : tensors) {
-    if (auto writable = mlx_json::check_writable(tensor.dtype); !writable) {
+    if (auto writable = check_writable(tensor.dtype); !writable) {
       return fail_at(fmt::format("tensor {}", quote(tensor.name)), writable.error());
     }
     sizes.push_back(*safetensors::data_bytes(tensor));
   }
-  if (auto added = output.add("weights.mlx"); !added) return std::unexpected(added.error());
-  for (const Companion& companion : companions) {
-    if (auto added = output.add(companion); !added) return std::unexpected(added.error());
+  TRY(output.add(kSingleFiles[2]));
+  for (const Companion& companion : options.companions) {
+    TRY(output.add(companion));
   }
-  auto sink = std::make_unique<MlxJsonSink>(std::move(output), std::move(tensors), std::move(sizes), options);
-  sink->begin_first();
-  return sink;
+  auto writer = std::make_unique<FileWriter>(std::move(output), std::move(tensors), std::move(sizes), options);
+  writer->begin_first();
+  return writer;
 }
 
-}  // namespace ballast
+}  // namespace ballast::mlx_json

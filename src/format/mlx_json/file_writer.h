@@ -1,14 +1,14 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "format/tensor_writer.h"
 
-namespace ballast {
+namespace ballast::mlx_json {
 
-Result<std::unique_ptr<FileSink>> create_mlx_json_sink(Output output, std::vector<TensorSpec> tensors, const SinkOptions& options,
-                                                       std::span<const Companion> companions);
+// One file. Takes pieces one after the other, in the order in which the tensors were declared.
+Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::vector<TensorSpec> tensors,
+                                                    const TensorWriterOptions& options);
 
-}  // namespace ballast
+}  // namespace ballast::mlx_json

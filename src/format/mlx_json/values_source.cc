@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/mlx_json/dtypes.h"
 #include "format/mlx_json/values.h"
 
@@ -42,7 +43,7 @@ class Decoder {
       element_ += run;
       out += run * size;
       if (element_ == stop) break;
-      if (auto decoded = decode_one(out); !decoded) return decoded;
+      TRY(decode_one(out));
       ++element_;
       out += size;
     }
@@ -101,7 +102,7 @@ class ValuesSource final : public Source {
     auto data = std::ranges::upper_bound(data_, offset, {}, &DataText::end);
     for (; !out.empty(); ++data) {
       const auto part = out.first(std::min<std::uint64_t>(out.size(), data->end - offset));
-      if (auto read = read_tensor(*data, offset - data->begin, part); !read) return read;
+      TRY(read_tensor(*data, offset - data->begin, part));
       out = out.subspan(part.size());
       offset += part.size();
     }
@@ -119,17 +120,17 @@ class ValuesSource final : public Source {
     const std::uint64_t size = bits(data.dtype) / 8;
     const auto read_part = [&](std::size_t count) -> Result<void> {
       std::array<std::byte, 8> value{};
-      if (auto read = read_elements(data, offset / size, 1, value.data()); !read) return read;
+      TRY(read_elements(data, offset / size, 1, value.data()));
       std::memcpy(out.data(), value.data() + offset % size, count);
       offset += count;
       out = out.subspan(count);
       return {};
     };
     if (offset % size != 0) {
-      if (auto read = read_part(std::min<std::uint64_t>(out.size(), size - offset % size)); !read) return read;
+      TRY(read_part(std::min<std::uint64_t>(out.size(), size - offset % size)));
     }
     if (const std::uint64_t whole = out.size() / size; whole != 0) {
-      if (auto read = read_elements(data, offset / size, whole, out.data()); !read) return read;
+      TRY(read_elements(data, offset / size, whole, out.data()));
       offset += whole * size;
       out = out.subspan(whole * size);
     }
@@ -144,7 +145,7 @@ class ValuesSource final : public Source {
     const std::uint64_t text_end = last * kStride < elements ? checkpoint(last) : data.text_end;
     TextWindow window(*text_, checkpoint(first / kStride), text_end, piece_);
     Decoder decoder(window, data.dtype, first / kStride * kStride);
-    if (auto skipped = decoder.skip_to(first); !skipped) return skipped;
+    TRY(decoder.skip_to(first));
     return decoder.decode(count, out);
   }
 

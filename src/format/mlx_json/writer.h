@@ -5,7 +5,7 @@
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
-#include <ballast/model.h>
+#include <ballast/metadata.h>
 #include <ballast/tensor.h>
 
 // The frame of a document around what append_values() (values.h) makes of the tensors:

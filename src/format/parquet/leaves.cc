@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast::parquet {
 namespace {
@@ -87,9 +88,8 @@ Result<Leaf> find_leaf(const ::parquet::SchemaDescriptor& schema, const Column& 
 Result<Leaves> find_leaves(const ::parquet::SchemaDescriptor& schema) {
   Leaves leaves{};
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const auto leaf = find_leaf(schema, kColumns[i]);
-    if (!leaf) return std::unexpected(leaf.error());
-    leaves[i] = *leaf;
+    const auto leaf = TRY(find_leaf(schema, kColumns[i]));
+    leaves[i] = leaf;
   }
   return leaves;
 }

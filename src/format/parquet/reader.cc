@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/parquet/arrow_error.h"
 #include "format/parquet/leaves.h"
 #include "format/parquet/library.h"
@@ -49,8 +50,8 @@ Result<void> check_frame(const Source& source) {
   }
   std::array<char, 4> head{};
   std::array<char, 8> tail{};
-  if (auto read = source.read_at(0, std::as_writable_bytes(std::span(head))); !read) return read;
-  if (auto read = source.read_at(source.size() - tail.size(), std::as_writable_bytes(std::span(tail))); !read) return read;
+  TRY(source.read_at(0, std::as_writable_bytes(std::span(head))));
+  TRY(source.read_at(source.size() - tail.size(), std::as_writable_bytes(std::span(tail))));
   const std::string_view first(head.data(), head.size());
   const std::string_view last(tail.data() + 4, 4);
   if (last == "PARE") return fail(Errc::kUnsupported, "the file is encrypted");
@@ -134,15 +135,13 @@ class FileReader final : public Reader {
     const auto reader = ::parquet::ParquetFileReader::Open(file_, make_properties());
     metadata_ = reader->metadata();
     if (metadata_->is_encryption_algorithm_set()) return fail(Errc::kUnsupported, "the file is encrypted");
-    auto leaves = find_leaves(*metadata_->schema());
-    if (!leaves) return std::unexpected(std::move(leaves.error()));
-    leaves_ = *leaves;
-    auto starts = add_up_rows(*metadata_);
-    if (!starts) return std::unexpected(std::move(starts.error()));
-    starts_ = std::move(*starts);
-    if (auto checked = check_codecs(*metadata_, leaves_); !checked) return checked;
+    auto leaves = TRY(find_leaves(*metadata_->schema()));
+    leaves_ = leaves;
+    auto starts = TRY(add_up_rows(*metadata_));
+    starts_ = std::move(starts);
+    TRY(check_codecs(*metadata_, leaves_));
 
-    if (auto held = hold_table(*metadata_, leaves_, source_, *file_); !held) return held;
+    TRY(hold_table(*metadata_, leaves_, source_, *file_));
     blocks_.resize(starts_.back());
     Budget budget(kMostTableBytes - blocks_.size() * sizeof(Block));
     for (std::size_t group = 0; group + 1 < starts_.size(); ++group) {
@@ -165,8 +164,7 @@ class FileReader final : public Reader {
       const auto reader = ::parquet::ParquetFileReader::Open(file_, make_properties(), metadata_);
       std::vector<Block> rows(rows_of(group).size());
       Budget budget(kMostTableBytes);
-      auto read = parquet::read_time_aware(*reader->RowGroup(static_cast<int>(group)), leaves_, budget, rows);
-      if (!read) return std::unexpected(std::move(read.error()));
+      TRY(parquet::read_time_aware(*reader->RowGroup(static_cast<int>(group)), leaves_, budget, rows));
       return std::move(rows[row].time_aware_quant_json);
     });
   }
@@ -196,14 +194,12 @@ class FileReader final : public Reader {
 
   Result<Values> read_row(std::size_t group, std::size_t row) const {
     if (rows_of(group).size() > 1 && is_small(group)) {
-      const auto rows = read_group(group);
-      if (!rows) return std::unexpected(rows.error());
-      if (*rows != nullptr) return (**rows)[row];
+      const auto rows = TRY(read_group(group));
+      if (rows != nullptr) return (*rows)[row];
     }
     Budget budget(UINT64_MAX);
-    auto rows = read_rows(group, row, 1, budget);
-    if (!rows) return std::unexpected(std::move(rows.error()));
-    return std::move(rows->front());
+    auto rows = TRY(read_rows(group, row, 1, budget));
+    return std::move(rows.front());
   }
 
   // Arrow's readers are not for several threads. They share the footer, which nothing changes, and the file.
@@ -258,10 +254,10 @@ class FileReader final : public Reader {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> open_reader(const Source& source) {
-  if (auto checked = check_frame(source); !checked) return std::unexpected(std::move(checked.error()));
+  TRY(check_frame(source));
   return guard(Errc::kCorrupt, [&]() -> Result<std::unique_ptr<Reader>> {
     auto reader = std::make_unique<FileReader>(source);
-    if (auto opened = reader->open(); !opened) return std::unexpected(std::move(opened.error()));
+    TRY(reader->open());
     return reader;
   });
 }

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/parquet/cursor.h"
 
 namespace ballast::parquet {
@@ -87,7 +88,7 @@ Result<void> for_each_item(Cursor<Type>& cursor, std::uint64_t first, std::uint6
     if (cursor.is_null()) return fail_null(rows - 1);
     if (cursor.is_null_item()) return fail(Errc::kCorrupt, "row {} has an item that is null", rows - 1);
     if (!cursor.has_value()) continue;
-    if (auto used = use(rows - 1, cursor.value()); !used) return used;
+    TRY(use(rows - 1, cursor.value()));
   }
   if (rows < last) return fail_end(rows, last);
   return {};

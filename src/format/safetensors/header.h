@@ -5,7 +5,7 @@
 #include <span>
 
 #include <ballast/error.h>
-#include <ballast/model.h>
+#include <ballast/open_options.h>
 
 #include "format/tensor_table.h"
 

@@ -4,8 +4,10 @@
 #include <unordered_set>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast::safetensors {
 namespace {
@@ -17,7 +19,7 @@ Result<void> check_shard_name(std::string_view shard, std::string_view tensor) {
   if (escapes || shard.find('\0') != std::string_view::npos) {
     return fail(Errc::kCorrupt, "shard name {} of tensor {} leads out of the model's folder", quote(shard), quote(tensor));
   }
-  if (!shard.ends_with(".safetensors")) {
+  if (!shard.ends_with(kSafetensorsSuffix)) {
     return fail(Errc::kUnsupported, "shard {} of tensor {} is not a .safetensors file", quote(shard), quote(tensor));
   }
   return {};
@@ -27,10 +29,9 @@ Result<void> check_shard_name(std::string_view shard, std::string_view tensor) {
 
 Result<ShardIndex> parse_index(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, text);
-  if (!root) return std::unexpected(root.error());
+  const auto root = TRY(parse_json(parser, text));
   simdjson::dom::object map;
-  if (!root->is_object() || root->at_key("weight_map").get(map) != simdjson::SUCCESS) {
+  if (!root.is_object() || root.at_key("weight_map").get(map) != simdjson::SUCCESS) {
     return fail(Errc::kCorrupt, "no object 'weight_map'");
   }
 
@@ -42,14 +43,14 @@ Result<ShardIndex> parse_index(std::string_view text) {
       return fail(Errc::kCorrupt, "the shard of tensor {} is not a string", quote(tensor));
     }
     if (!seen.insert(tensor).second) return fail(Errc::kCorrupt, "duplicate tensor {}", quote(tensor));
-    if (auto checked = check_shard_name(shard, tensor); !checked) return std::unexpected(checked.error());
+    TRY(check_shard_name(shard, tensor));
     const std::string normal = std::filesystem::path(shard).lexically_normal().string();  // ./a is a
     index.entries.push_back({.tensor = std::string(tensor), .shard = normal});
   }
   if (index.entries.empty()) return fail(Errc::kCorrupt, "'weight_map' is empty");
 
   std::uint64_t total = 0;
-  if (root->at_pointer("/metadata/total_size").get(total) == simdjson::SUCCESS) index.total_size = total;
+  if (root.at_pointer("/metadata/total_size").get(total) == simdjson::SUCCESS) index.total_size = total;
   return index;
 }
 

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <ballast/error.h>
-#include <ballast/sink.h>
+#include <ballast/safetensors_layout.h>
 
 namespace ballast::safetensors {
 

@@ -4,10 +4,12 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/json.h"
+#include "base/try.h"
 #include "format/safetensors/layout.h"
 
-namespace ballast {
+namespace ballast::safetensors {
 
 Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const TensorSpec> tensors, const Metadata& metadata,
                                                           std::uint64_t max_bytes) {
@@ -15,22 +17,21 @@ Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const Tensor
   const std::uint64_t empty = safetensors::header_bound(metadata);
   std::uint64_t filled = empty;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto bytes = safetensors::data_bytes(tensors[i]);
-    if (!bytes) return std::unexpected(bytes.error());
+    const auto bytes = TRY(safetensors::data_bytes(tensors[i]));
     const std::uint64_t entry = safetensors::entry_bound(tensors[i]);
-    const bool fits = filled <= max_bytes && entry <= max_bytes - filled && *bytes <= max_bytes - filled - entry;
+    const bool fits = filled <= max_bytes && entry <= max_bytes - filled && bytes <= max_bytes - filled - entry;
     if (max_bytes != 0 && !fits && !shards.back().empty()) {
       shards.emplace_back();
       filled = empty;
     }
     shards.back().push_back(i);
-    filled = std::min(filled + entry, UINT64_MAX - *bytes) + *bytes;
+    filled = std::min(filled + entry, UINT64_MAX - bytes) + bytes;
   }
   return shards;
 }
 
 std::string shard_name(std::size_t shard, std::size_t count) {
-  if (count == 1) return "model.safetensors";
+  if (count == 1) return std::string(kSingleFiles[0]);
   return fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, count);
 }
 
@@ -52,4 +53,4 @@ std::string index_text(std::span<const TensorSpec> tensors, std::span<const std:
   return text += "\n  }\n}\n";
 }
 
-}  // namespace ballast
+}  // namespace ballast::safetensors

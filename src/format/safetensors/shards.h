@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <ballast/sink.h>
+#include <ballast/error.h>
+#include <ballast/metadata.h>
+#include <ballast/tensor_spec.h>
 
-namespace ballast {
+namespace ballast::safetensors {
 
 // Which of `tensors` go into which file of at most `max_bytes` each, header included, in their order. A file exceeds that only
 // when it holds a single tensor that does.
@@ -21,4 +23,4 @@ std::string shard_name(std::size_t shard, std::size_t count);
 std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
                        std::uint64_t total_size, std::string_view metadata = {});
 
-}  // namespace ballast
+}  // namespace ballast::safetensors

@@ -5,7 +5,7 @@
 
 #include "format/safetensors/layout.h"
 
-namespace ballast {
+namespace ballast::safetensors {
 namespace {
 
 std::vector<TensorSpec> tensors_of(std::initializer_list<std::uint64_t> sizes) {
@@ -36,7 +36,7 @@ TEST(Shards, NoFileIsLargerThanAskedUnlessOneTensorIs) {
       EXPECT_EQ(tensor, next++);
       members.push_back(tensors[tensor]);
     }
-    const auto layout = safetensors::make_layout(members, metadata);
+    const auto layout = make_layout(members, metadata);
     ASSERT_TRUE(layout);
     EXPECT_TRUE(layout->file_size <= kMost || members.size() == 1) << layout->file_size;
   }
@@ -73,4 +73,4 @@ TEST(Shards, TheIndexIsSortedByName) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::safetensors

@@ -6,19 +6,21 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/safetensors/layout.h"
-#include "output/journal.h"
 #include "format/safetensors/shards.h"
+#include "output/journal.h"
 
-namespace ballast {
+namespace ballast::safetensors {
 namespace {
 
-class SafetensorsSink final : public FileSink {
+class Writer final : public TensorWriter {
  public:
-  SafetensorsSink(Output output, bool sync) : output_(std::move(output)), sync_(sync) {}
+  Writer(Output output, bool sync) : output_(std::move(output)), sync_(sync) {}
 
-  ~SafetensorsSink() override {
+  ~Writer() override {
     const auto flushed = journal_ ? journal_->flush() : Result<void>();
     (void)flushed;  // what is lost here is done again
   }
@@ -33,35 +35,32 @@ class SafetensorsSink final : public FileSink {
     if (!resumable_) ::unlink(output_.journal_path().c_str());
     const auto sync = [this]() -> Result<void> {
       for (std::size_t i = 0; i < files_.size(); ++i) {
-        if (auto synced = output_[i].sync(); !synced) return synced;
+        TRY(output_[i].sync());
       }
       return {};
     };
-    auto journal = Journal::open(output_.journal_path(), key, sync);
-    if (!journal) return std::unexpected(journal.error());
-    journal_.emplace(std::move(*journal));
+    auto journal = TRY(Journal::open(output_.journal_path(), key, sync));
+    journal_.emplace(std::move(journal));
     return {};
   }
 
   // Adds a file of tensors, and writes its header.
   Result<void> add_tensors(std::string_view name, std::span<const TensorSpec> tensors, const Metadata& metadata,
                            bool keep_empty_metadata = false) {
-    const auto added = kept_ ? output_.add_kept(name) : output_.add(name);
-    if (!added) return std::unexpected(added.error());
-    OutputFile& file = output_[*added];
-    const auto layout = safetensors::make_layout(tensors, metadata, keep_empty_metadata);
+    const auto added = TRY(kept_ ? output_.add_kept(name) : output_.add(name));
+    OutputFile& file = output_[added];
+    const auto layout = make_layout(tensors, metadata, keep_empty_metadata);
     if (!layout) return fail_at(escape(file.path()), layout.error());
-    const auto size = file.size();
-    if (!size) return std::unexpected(size.error());
-    if (*size != layout->file_size) {
+    const auto size = TRY(file.size());
+    if (size != layout->file_size) {
       resumable_ = false;
-      if (auto cleared = file.clear(); !cleared) return cleared;
+      TRY(file.clear());
     }
-    if (auto reserved = file.reserve(layout->file_size); !reserved) return reserved;
-    if (auto written = file.write_at(0, as_bytes(layout->header)); !written) return written;
+    TRY(file.reserve(layout->file_size));
+    TRY(file.write_at(0, as_bytes(layout->header)));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      places_.push_back({.file = *added, .offset = layout->offsets[i]});
-      sizes_.push_back(*safetensors::data_bytes(tensors[i]));
+      places_.push_back({.file = added, .offset = layout->offsets[i]});
+      sizes_.push_back(*data_bytes(tensors[i]));
     }
     missing_ += layout->file_size - layout->header.size();
     files_.push_back({.path = file.path(), .bytes = layout->file_size});
@@ -71,9 +70,9 @@ class SafetensorsSink final : public FileSink {
   Result<void> add_companion(const Companion& companion) { return output_.add(companion); }
 
   Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) override {
-    if (auto checked = check_piece(sizes_, tensor, offset, bytes.size()); !checked) return checked;
+    TRY(check_piece(sizes_, tensor, offset, bytes.size()));
     const auto [file, start] = places_[tensor];
-    if (auto written = output_[file].write_at(start + offset, bytes); !written) return written;
+    TRY(output_[file].write_at(start + offset, bytes));
     missing_ -= bytes.size();
     return journal_ ? journal_->add(file, start + offset, start + offset + bytes.size()) : Result<void>();
   }
@@ -81,7 +80,7 @@ class SafetensorsSink final : public FileSink {
   std::optional<Place> place(std::size_t tensor) const override { return places_[tensor]; }
 
   Result<void> copy(Place to, const Source& source, std::uint64_t from, std::uint64_t length) override {
-    if (auto copied = output_[to.file].copy_from(source, from, to.offset, length); !copied) return copied;
+    TRY(output_[to.file].copy_from(source, from, to.offset, length));
     missing_ -= length;
     return journal_ ? journal_->add(to.file, to.offset, to.offset + length) : Result<void>();
   }
@@ -97,7 +96,7 @@ class SafetensorsSink final : public FileSink {
   }
 
   std::vector<File> files() const override { return files_; }
-  std::uint64_t data_bytes() const { return missing_; }
+  std::uint64_t missing_bytes() const { return missing_; }
 
   Result<void> commit() override {
     if (const std::uint64_t missing = missing_; missing != 0) {
@@ -121,40 +120,35 @@ class SafetensorsSink final : public FileSink {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, const SinkExtras& extras) {
+Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::span<const TensorSpec> tensors,
+                                                    const TensorWriterOptions& options) {
   const bool is_directory = output.is_directory();
-  const auto shards = plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0);
-  if (!shards) return std::unexpected(shards.error());
-  auto sink = std::make_unique<SafetensorsSink>(std::move(output), options.sync);
-  if (!extras.resume_key.empty()) {
-    if (auto kept = sink->keep_incomplete(); !kept) return std::unexpected(kept.error());
+  const auto shards = TRY(plan_shards(tensors, options.metadata, is_directory ? options.max_shard_bytes : 0));
+  auto writer = std::make_unique<Writer>(std::move(output), options.sync);
+  if (!options.resume_key.empty()) {
+    TRY(writer->keep_incomplete());
   }
   std::size_t next = 0;
-  for (std::size_t i = 0; i < shards->size(); ++i) {
-    const auto own = tensors.subspan(next, (*shards)[i].size());
-    if (auto added = sink->add_tensors(shard_name(i, shards->size()), own, options.metadata, options.keep_empty_metadata);
-        !added) {
-      return std::unexpected(added.error());
-    }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto own = tensors.subspan(next, shards[i].size());
+    TRY(writer->add_tensors(shard_name(i, shards.size()), own, options.metadata, options.keep_empty_metadata));
     next += own.size();
   }
-  const std::uint64_t weights = sink->data_bytes();
-  for (const SideFile& side : extras.side_files) {
-    if (auto added = sink->add_tensors(side.name, side.tensors, side.metadata); !added) return std::unexpected(added.error());
+  const std::uint64_t weights = writer->missing_bytes();
+  for (const SideFile& side : options.side_files) {
+    TRY(writer->add_tensors(side.name, side.tensors, side.metadata));
   }
-  if (!extras.resume_key.empty()) {
-    if (auto opened = sink->open_journal(extras.resume_key); !opened) return std::unexpected(opened.error());
+  if (!options.resume_key.empty()) {
+    TRY(writer->open_journal(options.resume_key));
   }
-  for (const Companion& companion : extras.companions) {
-    if (auto added = sink->add_companion(companion); !added) return std::unexpected(added.error());
+  for (const Companion& companion : options.companions) {
+    TRY(writer->add_companion(companion));
   }
-  if (is_directory && !tensors.empty() && (shards->size() > 1 || !extras.index_metadata.empty())) {
-    const Companion index{.name = "model.safetensors.index.json",
-                          .text = index_text(tensors, *shards, weights, extras.index_metadata)};
-    if (auto added = sink->add_companion(index); !added) return std::unexpected(added.error());
+  if (is_directory && !tensors.empty() && (shards.size() > 1 || !options.index_metadata.empty())) {
+    const Companion index{.name = std::string(kIndexFile), .text = index_text(tensors, shards, weights, options.index_metadata)};
+    TRY(writer->add_companion(index));
   }
-  return sink;
+  return writer;
 }
 
-}  // namespace ballast
+}  // namespace ballast::safetensors

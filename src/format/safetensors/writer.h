@@ -5,9 +5,10 @@
 
 #include "format/tensor_writer.h"
 
-namespace ballast {
+namespace ballast::safetensors {
 
-Result<std::unique_ptr<FileSink>> create_safetensors_sink(Output output, std::span<const TensorSpec> tensors,
-                                                          const SinkOptions& options, const SinkExtras& extras);
+// One file, or in a directory shards with their index. Takes pieces in any order, from many threads at once.
+Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::span<const TensorSpec> tensors,
+                                                    const TensorWriterOptions& options);
 
-}  // namespace ballast
+}  // namespace ballast::safetensors

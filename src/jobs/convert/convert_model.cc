@@ -10,13 +10,16 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
-#include "model/state.h"
 #include "jobs/companions.h"
-#include "format/tensor_writer.h"
 #include "jobs/convert/selection.h"
 #include "model/identity.h"
+#include "model/sink.h"
+#include "model/state.h"
+#include "scheme/foreign.h"
+#include "scheme/mlx/side_files.h"
 #include "source/sha256.h"
 #include "source/uri.h"
 
@@ -27,7 +30,7 @@ namespace {
 struct Copy {
   std::uint32_t from_file;
   std::uint64_t from;
-  FileSink::Place to;
+  TensorWriter::Place to;
   std::uint64_t bytes;
 };
 
@@ -47,7 +50,7 @@ struct Damage {
 
 class Conversion {
  public:
-  Conversion(const Model& model, const Selection& selection, FileSink& sink, const ConvertOptions& options)
+  Conversion(const Model& model, const Selection& selection, TensorWriter& sink, const ConvertOptions& options)
       : model_(model),
         selection_(selection),
         sink_(sink),
@@ -170,7 +173,7 @@ class Conversion {
       if (sink_.skip(*place, block.count * bits(to) / 8)) return {};
     }
     const std::span<std::byte> source(in, block.count * bits(from.dtype) / 8);
-    if (auto read = model_.read_into(from.name, block.first * bits(from.dtype) / 8, source); !read) return read;
+    TRY(model_.read_into(from.name, block.first * bits(from.dtype) / 8, source));
     if (from.dtype == to) return sink_.write(block.tensor, block.first * bits(to) / 8, source);
 
     const std::span<std::byte> target(out, block.count * bits(to) / 8);
@@ -183,7 +186,7 @@ class Conversion {
       damage.overflows = after - std::min(before, after);
       damage.specials = before - std::min(before, after);
     }
-    if (auto recorded = record(block, damage); !recorded) return recorded;
+    TRY(record(block, damage));
     return sink_.write(block.tensor, block.first * bits(to) / 8, target);
   }
 
@@ -220,7 +223,7 @@ class Conversion {
 
   const Model& model_;
   const Selection& selection_;
-  FileSink& sink_;
+  TensorWriter& sink_;
   const ConvertOptions& options_;
   unsigned threads_;
   std::uint64_t block_bytes_;
@@ -236,9 +239,8 @@ class Conversion {
 // Stands for the work: the files that are read, as they are now, and what becomes of which tensor.
 Result<std::string> resume_key(const Model& model, const Selection& selection, const SinkOptions& options) {
   std::string text = fmt::format("1\n{}\n{}\n", options.max_shard_bytes, safetensors::metadata_json(options.metadata));
-  const auto files = describe_files(model);
-  if (!files) return std::unexpected(files.error());
-  text += *files;
+  const auto files = TRY(describe_files(model));
+  text += files;
   for (std::size_t i = 0; i < selection.targets.size(); ++i) {
     text += fmt::format("{}\n{}\n{}\n", selection.sources[i]->name, selection.targets[i].name, name(selection.targets[i].dtype));
   }
@@ -250,9 +252,8 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
   bool is_same = selection.targets.size() == model.tensors().size();
   for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
   for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
-    const auto file = open_side_file(model.directory(), kind);
-    if (!file) return std::unexpected(file.error());
-    if (!*file || is_same) continue;
+    const auto file = TRY(open_side_file(model.directory(), kind));
+    if (!file || is_same) continue;
     return fail(Errc::kUnsupported,
                 "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
                 shown(model.directory()), kind.file);
@@ -263,31 +264,30 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
-  auto selection = select_tensors(model, options);
-  if (!selection) return std::unexpected(selection.error());
-  ConvertReport report{.tensors = selection->targets.size(), .warnings = std::move(selection->warnings)};
+  if (options.dtype || !options.dtype_rules.empty()) TRY(refuse_foreign(model));
+  auto selection = TRY(select_tensors(model, options));
+  ConvertReport report{.tensors = selection.targets.size(), .warnings = std::move(selection.warnings)};
   for (std::size_t i = 0; i < report.tensors; ++i) {
-    if (selection->sources[i]->dtype != selection->targets[i].dtype) ++report.converted;
-    report.data_bytes += safetensors::data_bytes(selection->targets[i]).value_or(0);
+    if (selection.sources[i]->dtype != selection.targets[i].dtype) ++report.converted;
+    report.data_bytes += safetensors::data_bytes(selection.targets[i]).value_or(0);
   }
   std::vector<Companion> companions;
   if (!model.directory().empty()) {
-    if (auto checked = check_side_files(model, *selection); !checked) return std::unexpected(checked.error());
-    auto found = find_companions(model.directory(), report.converted > 0 ? main_dtype(selection->targets) : std::string_view());
-    if (!found) return std::unexpected(found.error());
-    companions = std::move(*found);
+    TRY(check_side_files(model, selection));
+    auto found =
+        TRY(find_companions(model.directory(), report.converted > 0 ? main_dtype(selection.targets) : std::string_view()));
+    companions = std::move(found);
   }
-  const auto key = options.resume ? resume_key(model, *selection, options.sink) : Result<std::string>();
-  if (!key) return std::unexpected(key.error());
-  const auto sink = create_file_sink(path, selection->targets, options.sink, {.companions = companions, .resume_key = *key});
-  if (!sink) return std::unexpected(sink.error());
-  Conversion conversion(model, *selection, **sink, options);
-  ModelAccess::expect(model, std::views::transform(selection->sources, [](const TensorInfo* tensor) { return *tensor; }));
-  if (auto done = conversion.run(); !done) return std::unexpected(done.error());
-  if (auto committed = (*sink)->commit(); !committed) return std::unexpected(committed.error());
+  const auto key = TRY(options.resume ? resume_key(model, selection, options.sink) : Result<std::string>());
+  const auto sink =
+      TRY(create_tensor_writer(path, selection.targets, options.sink, {.companions = companions, .resume_key = key}));
+  Conversion conversion(model, selection, *sink, options);
+  ModelAccess::expect(model, std::views::transform(selection.sources, [](const TensorInfo* tensor) { return *tensor; }));
+  TRY(conversion.run());
+  TRY(sink->commit());
 
   std::ranges::move(conversion.warnings(), std::back_inserter(report.warnings));
-  for (const FileSink::File& file : (*sink)->files()) report.files.push_back({.path = file.path, .bytes = file.bytes});
+  for (const TensorWriter::File& file : sink->files()) report.files.push_back({.path = file.path, .bytes = file.bytes});
   return report;
 }
 

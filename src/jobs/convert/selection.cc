@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -126,7 +127,7 @@ std::optional<std::string> apply_rename(const Rename& rename, std::string_view n
 }
 
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options) {
-  if (auto checked = check_renames(options.renames); !checked) return std::unexpected(checked.error());
+  TRY(check_renames(options.renames));
   if (options.dtype && !can_convert(DType::kF32, *options.dtype)) {
     return fail(Errc::kUnsupported, "nothing can be converted to {}", name(*options.dtype));
   }

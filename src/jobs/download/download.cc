@@ -18,9 +18,10 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "jobs/download/list.h"
-#include "output/journal.h"
 #include "output/file.h"
+#include "output/journal.h"
 #include "source/path/path.h"
 #include "source/remote/expected_sum.h"
 #include "source/remote/hub.h"
@@ -89,10 +90,8 @@ class Downloads {
       : items_(std::move(items)), options_(options) {}
 
   Result<void> run(const std::string& folder) {
-    if (auto opened = try_parallel(items_.size(), kConnections, [&](unsigned, std::size_t i) { return open(*items_[i]); });
-        !opened)
-      return opened;
-    if (auto checked = check_room(folder); !checked) return checked;
+    TRY(try_parallel(items_.size(), kConnections, [&](unsigned, std::size_t i) { return open(*items_[i]); }));
+    TRY(check_room(folder));
     plan();
     auto fetched = try_parallel(parts_.size(), kConnections, [&](unsigned, std::size_t i) { return fetch(parts_[i]); });
     if (!fetched) keep_journals();
@@ -132,19 +131,16 @@ class Downloads {
   // Asks the server. Small files come whole with the first answer, and are kept as long as they are few.
   Result<void> ask(Item& item) {
     constexpr std::uint64_t kMostKept = std::uint64_t{32} << 20;
-    auto address = address_of(item.wanted.uri);
-    if (!address) return std::unexpected(address.error());
+    auto address = TRY(address_of(item.wanted.uri));
     const bool is_large = item.wanted.listed.size > remote::kFrontBytes || kept_ > kMostKept;
     const std::uint64_t front = is_large ? 1 : remote::kFrontBytes;
-    auto file = RemoteFile::open(std::move(*address), front, options_.interrupted, front);
-    if (!file) return std::unexpected(file.error());
-    item.remote = std::move(*file);
+    auto file = TRY(RemoteFile::open(std::move(address), front, options_.interrupted, front));
+    item.remote = std::move(file);
     kept_ += item.remote->front().size();
     item.sum = remote::expected_sum(item.wanted.listed, item.remote->first_answer());
     if (item.sum.kind.empty() && uri_scheme(item.wanted.uri) == "s3") {
-      const auto told = remote::ask_s3_for_sums(item.wanted.uri, options_.interrupted);
-      if (!told) return std::unexpected(told.error());
-      if (told->is_success()) item.sum = remote::expected_sum(item.wanted.listed, *told);
+      const auto told = TRY(remote::ask_s3_for_sums(item.wanted.uri, options_.interrupted));
+      if (told.is_success()) item.sum = remote::expected_sum(item.wanted.listed, told);
     }
     if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
       return fail(Errc::kIo, "the server sends {} bytes, its list says {}", item.size(), item.wanted.listed.size);
@@ -156,9 +152,8 @@ class Downloads {
   // used.
   static Result<void> find_cached(Item& item) {
     if (uri_scheme(item.wanted.uri) != "hf") return {};
-    const auto place = remote::parse_hub_place(item.wanted.uri);
-    if (!place) return std::unexpected(place.error());
-    const auto path = remote::HubCache(place->repo).find(place->revision, place->file);
+    const auto place = TRY(remote::parse_hub_place(item.wanted.uri));
+    const auto path = remote::HubCache(place.repo).find(place.revision, place.file);
     const bool is_offline = remote::is_hub_offline();
     if (!path && is_offline) {
       return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
@@ -217,29 +212,25 @@ class Downloads {
     if (item.file) return {};
     std::error_code error;
     if (const fs::path parent = fs::path(item.path).parent_path(); !parent.empty()) fs::create_directories(parent, error);
-    auto file = OutputFile::create_kept(item.path, item.kept_path());
-    if (!file) return std::unexpected(file.error());
+    auto file = TRY(OutputFile::create_kept(item.path, item.kept_path()));
     const std::string mark = item.mark();
     const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", item.size(), mark, item.sum.hex);
-    const auto left = file->size();
-    if (!left) return std::unexpected(left.error());
-    if (mark.empty() || *left != item.size()) ::unlink(item.journal_path().c_str());
-    const auto key = sha256(*open_memory(std::as_bytes(std::span(text))));
-    if (!key) return std::unexpected(key.error());
-    item.file.emplace(std::move(*file));
-    auto journal = Journal::open(item.journal_path(), *key, [&item] { return item.file->sync(); });
-    if (!journal) return std::unexpected(journal.error());
-    item.journal.emplace(std::move(*journal));
+    const auto left = TRY(file.size());
+    if (mark.empty() || left != item.size()) ::unlink(item.journal_path().c_str());
+    const auto key = TRY(sha256(*open_memory(std::as_bytes(std::span(text)))));
+    item.file.emplace(std::move(file));
+    auto journal = TRY(Journal::open(item.journal_path(), key, [&item] { return item.file->sync(); }));
+    item.journal.emplace(std::move(journal));
     return item.file->reserve(item.size());
   }
 
   Result<void> fetch(const Part& part) {
     Item& item = *part.item;
-    if (auto begun = begin(item); !begun) return begun;
+    TRY(begin(item));
     std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
     if (!item.has_parts() && from < part.end) from = part.begin;  // there is no going on in the middle
     if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
-    if (auto fetched = fetch_bytes({.item = &item, .begin = from, .end = part.end}); !fetched) return fetched;
+    TRY(fetch_bytes({.item = &item, .begin = from, .end = part.end}));
     const std::scoped_lock lock(item.mutex);
     return --item.parts_left == 0 ? finish(item) : Result<void>();
   }
@@ -276,7 +267,7 @@ class Downloads {
 
   // Bytes of a file have come.
   Result<void> note(Item& item, std::uint64_t begin, std::uint64_t end) {
-    if (auto added = item.journal->add(0, begin, end); !added) return added;
+    TRY(item.journal->add(0, begin, end));
     if (!advance(end - begin, item)) return fail(Errc::kCancelled, "cancelled");
     constexpr std::chrono::milliseconds kBetweenFlushes{500};
     const std::unique_lock lock(item.mutex, std::try_to_lock);
@@ -309,11 +300,11 @@ class Downloads {
       item.result.checked = item.sum.kind;
     }
     if (options_.sync) {
-      if (auto synced = item.file->sync(); !synced) return synced;
+      TRY(item.file->sync());
     }
     item.journal.reset();
     ::unlink(item.journal_path().c_str());  // first: it must not be taken for one of the next file
-    if (auto published = item.file->publish(); !published) return published;
+    TRY(item.file->publish());
     set_time(item.path, item.last_modified());
     item.file.reset();
     return {};
@@ -323,7 +314,7 @@ class Downloads {
     std::set<std::string> folders;
     for (const auto& item : items_) folders.insert(folder_of(item->path));
     for (const std::string& folder : folders) {
-      if (auto synced = sync_folder(folder); !synced) return synced;
+      TRY(sync_folder(folder));
     }
     return {};
   }
@@ -374,7 +365,7 @@ class CacheDownload {
       if (std::ranges::none_of(items, has_path)) items.push_back(make_item(std::move(file), std::move(path)));
     }
     Downloads downloads(std::move(items), options);
-    if (auto done = downloads.run(blobs); !done) return std::unexpected(done.error());
+    TRY(downloads.run(blobs));
     return link(downloads);
   }
 
@@ -398,13 +389,13 @@ class CacheDownload {
   Result<DownloadReport> link(const Downloads& downloads) const {
     DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}, .fetched_bytes = downloads.fetched_bytes()};
     for (const Link& link : links_) {
-      if (auto linked = cache_.link(place_.revision, link.name, link.etag); !linked) return std::unexpected(linked.error());
+      TRY(cache_.link(place_.revision, link.name, link.etag));
       const auto item =
           std::ranges::find_if(downloads.items(), [&](const auto& i) { return i->wanted.listed.etag == link.etag; });
       report.files.push_back((*item)->result);
       report.files.back().path = report.folder + "/" + link.name;
     }
-    if (auto set = cache_.set_revision(revision_, place_.revision); !set) return std::unexpected(set.error());
+    TRY(cache_.set_revision(revision_, place_.revision));
     return report;
   }
 
@@ -430,7 +421,7 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
     return CacheDownload(revision, *remote::parse_hub_place(*pinned)).run(std::move(*files), options);
   }
 
-  if (auto checked = check_output_path(folder); !checked) return std::unexpected(checked.error());
+  TRY(check_output_path(folder));
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(folder));
@@ -440,7 +431,7 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
     items.push_back(make_item(std::move(file), std::move(path)));
   }
   Downloads downloads(std::move(items), options);
-  if (auto done = downloads.run(folder); !done) return std::unexpected(done.error());
+  TRY(downloads.run(folder));
   DownloadReport report{.folder = folder, .files = {}, .fetched_bytes = downloads.fetched_bytes()};
   for (const auto& item : downloads.items()) report.files.push_back(item->result);
   return report;

@@ -6,7 +6,9 @@
 #include <ballast/glob.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/safetensors/index.h"
 #include "scheme/parquet/metadata.h"
 #include "source/path/path.h"
@@ -31,7 +33,7 @@ Result<void> add_told(const std::string& uri, const DownloadOptions& options, st
   std::vector<std::string> names;
   for (const ListedFile& file : files) names.push_back(file.name);
   for (const std::string& name : names) {
-    const bool is_index = name.ends_with(".safetensors.index.json");
+    const bool is_index = name.ends_with(kIndexSuffix);
     if (!is_index && name != kParquetMetadataFile) continue;
     const auto text = read_text(join_path(uri, name), {.interrupted = options.interrupted});
     if (!text) return fail_at(escape(name), text.error());
@@ -48,16 +50,15 @@ Result<void> add_told(const std::string& uri, const DownloadOptions& options, st
 
 // The one file that a URI stands for, by the list of its folder where there is one: it tells sums. Nothing if there is none.
 Result<std::optional<ListedFile>> find_file(const std::string& uri, const DownloadOptions& options) {
-  const auto beside = list_folder(parent_path(uri), {.interrupted = options.interrupted});
-  if (!beside) return std::unexpected(beside.error());
-  const auto found = std::ranges::find(*beside, file_name(uri), &ListedFile::name);
-  return found == beside->end() ? std::nullopt : std::optional(*found);
+  const auto beside = TRY(list_folder(parent_path(uri), {.interrupted = options.interrupted}));
+  const auto found = std::ranges::find(beside, file_name(uri), &ListedFile::name);
+  return found == beside.end() ? std::nullopt : std::optional(*found);
 }
 
 Result<std::vector<ListedFile>> list_files(const std::string& uri, const DownloadOptions& options) {
   auto files = list_tree(uri, {.interrupted = options.interrupted});
   if (files && is_http(uri)) {
-    if (auto added = add_told(uri, options, *files); !added) return std::unexpected(added.error());
+    TRY(add_told(uri, options, *files));
   }
   return files;
 }
@@ -90,7 +91,7 @@ Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const Downlo
   std::vector<WantedFile> wanted;
   for (ListedFile& file : *files) {
     if (!is_wanted(file.name, options)) continue;
-    if (auto checked = check_name(file.name); !checked) return std::unexpected(checked.error());
+    TRY(check_name(file.name));
     std::string file_uri = join_path(uri, file.name);
     wanted.push_back({.listed = std::move(file), .uri = std::move(file_uri)});
   }

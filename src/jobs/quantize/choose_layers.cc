@@ -4,13 +4,11 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <optional>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "plan/bit_budget.h"
+#include "base/try.h"
 #include "calibrate/equalization.h"
-#include "scheme/parquet/block.h"
 
 namespace ballast {
 namespace {
@@ -18,23 +16,13 @@ namespace {
 constexpr LayerCoder::SampleRows kSampleRows{.most = 64, .in_a_run = 8};
 constexpr LayerCoder::SampleRows kLongSampleRows{.most = 256, .in_a_run = 1};
 
-void set_bits(QuantizeWork& work, std::size_t tensor, unsigned bits) {
-  work.plans[tensor].bits = bits;
-  work.formats[tensor].bits = bits;
+void release(const LayerCoder& coder, std::size_t tensor) {
+  if (coder.calibration() != nullptr) coder.calibration()->release(tensor);
 }
 
-// What restores columns that are scaled; nothing if they are not.
-void set_scales(QuantizeWork& work, std::size_t tensor, std::vector<float> restore) {
-  work.restore[tensor] = std::move(restore);
-  work.formats[tensor].restore = work.restore[tensor];
-}
-
-void release(const QuantizeWork& work, std::size_t tensor) {
-  if (work.calibration) work.calibration->release(tensor);
-}
-
-bool may_be_equalized(const QuantizeWork& work, std::size_t tensor) {
-  return work.calibration && work.calibration->is_spatial() && work.calibration->covers(tensor);
+bool may_be_equalized(const LayerCoder& coder, std::size_t tensor) {
+  const Calibration* const calibration = coder.calibration();
+  return calibration != nullptr && calibration->is_spatial() && calibration->covers(tensor);
 }
 
 // Of a layer that may have any of the bits there are, unless the user named them.
@@ -46,197 +34,146 @@ std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
   return all;
 }
 
-// How many bytes a choice of bits makes, in one format or the other.
-class Sizes {
- public:
-  static Result<Sizes> make(const QuantizeWork& work) {
-    Sizes sizes(work);
-    if (work.config.format == QuantizeFormat::kMlx) return sizes;
-    auto parquet = ParquetSizes::make();
-    if (!parquet) return std::unexpected(parquet.error());
-    sizes.parquet_ = *parquet;
-    return sizes;
-  }
+WeightLayout with_bits(WeightLayout layout, unsigned bits) {
+  layout.bits = bits;
+  return layout;
+}
 
-  // Of a layer, whose scales and so on Parquet compresses as it does those of the sample's second half: the first has the start
-  // of a page to pay for, which layers share unless they are large.
-  Result<std::uint64_t> layer(std::size_t tensor, const LayerCoder& coder, CodedBuffers& sample) const {
-    const RowFormat& format = work_.formats[tensor];
-    const std::uint64_t rows = work_.plans[tensor].rows;
-    if (!parquet_) return rows * format.stored_bytes();
-    const auto block = coder.finish(tensor, sample);
-    if (!block) return std::unexpected(block.error());
-    const auto all = parquet_->parameters(work_, *block, block->count);
-    const auto half = parquet_->parameters(work_, *block, block->count / 2);
-    if (!all || !half) return all ? half : all;
-    const std::uint64_t more = *all - std::min(*all, *half);
-    const std::uint64_t more_rows = block->count - block->count / 2;
-    return rows * format.packed_bytes() + (more * rows + more_rows - 1) / more_rows;
-  }
+WeightLayout with_restore(WeightLayout layout, std::vector<float> restore) {
+  layout.restore = std::move(restore);
+  return layout;
+}
 
-  // Of all that no choice of bits changes.
-  Result<std::uint64_t> fixed() const {
-    auto bytes = parquet_ ? parquet_->frame(work_) : mlx_bytes(work_);
-    for (std::size_t i = 0; bytes && i < work_.plans.size(); ++i) {
-      if (!parquet_ && work_.is_quantized(i)) *bytes -= work_.plans[i].rows * work_.formats[i].stored_bytes();
-      if (parquet_ && !work_.is_quantized(i)) *bytes += work_.model.tensors()[i].bytes();
-    }
-    return bytes;
-  }
-
- private:
-  explicit Sizes(const QuantizeWork& work) : work_(work) {}
-
-  const QuantizeWork& work_;
-  std::optional<ParquetSizes> parquet_;
-};
-
-Result<std::vector<BitChoice>> try_bits(QuantizeWork& work, const LayerCoder& coder, const Sizes& sizes, std::size_t tensor) {
+Result<std::vector<BitChoice>> try_bits(const LayerCoder& coder, const OutputPlan& output, const SizeModel& sizes,
+                                        std::size_t tensor, const LayerPlan& plan, const WeightLayout& layout) {
   std::vector<BitChoice> choices;
   CodedBuffers buffers;
-  const LayerPlan& plan = work.plans[tensor];
-  if (auto read = coder.read_sample(tensor, kLongSampleRows, buffers); !read) return std::unexpected(read.error());
+  TRY(coder.read_sample(tensor, layout, kLongSampleRows, buffers));
   for (const unsigned bits : bits_to_try(plan)) {
-    set_bits(work, tensor, bits);
-    const auto quality = coder.try_sample(tensor, buffers);
-    if (!quality) return std::unexpected(quality.error());
-    const auto bytes = sizes.layer(tensor, coder, buffers);
-    if (!bytes) return std::unexpected(bytes.error());
-    const double error = quality->output_error.value_or(quality->relative_rmse);
-    choices.push_back({.bits = bits, .bytes = *bytes, .error = error * error * static_cast<double>(plan.rows * plan.columns)});
+    const WeightLayout tried = with_bits(layout, bits);
+    const Quality quality = TRY(coder.try_sample(tensor, tried, buffers));
+    const CodedBlock sample = TRY(coder.finish(tensor, tried, buffers));
+    const std::uint64_t bytes = TRY(sizes.weight_bytes(output, tried, sample));
+    const double error = quality.output_error.value_or(quality.relative_rmse);
+    choices.push_back({.bits = bits, .bytes = bytes, .error = error * error * static_cast<double>(plan.rows * plan.columns)});
   }
   return choices;
 }
 
 // What of the ways to scale the columns makes the least error of outputs in a sample; nothing if it is best not to.
-Result<std::vector<float>> best_equalization(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor) {
-  const auto inputs = coder.inputs(tensor);
-  if (!inputs) return std::unexpected(inputs.error());
+Result<std::vector<float>> best_equalization(const LayerCoder& coder, std::size_t tensor, const WeightLayout& layout) {
+  const auto inputs = TRY(coder.inputs(tensor));
   CodedBuffers buffers;
-  if (auto read = coder.read_sample(tensor, kLongSampleRows, buffers); !read) return std::unexpected(read.error());
-  const auto largest = coder.largest(tensor, buffers);
-  if (!largest) return std::unexpected(largest.error());
-  const auto plain = coder.try_sample(tensor, buffers);
-  if (!plain) return std::unexpected(plain.error());
-  double least = plain->output_error.value_or(0);
+  TRY(coder.read_sample(tensor, layout, kLongSampleRows, buffers));
+  const std::vector<float> largest = TRY(coder.largest(layout, buffers));
+  const Quality plain = TRY(coder.try_sample(tensor, layout, buffers));
+  double least = plain.output_error.value_or(0);
   std::vector<float> best;
   for (const double alpha : kEqualizations) {
-    const std::vector<float> restore = equalize(alpha, (*inputs)->importance, *largest);
-    work.formats[tensor].restore = restore;
-    const auto quality = coder.try_sample(tensor, buffers);
-    work.formats[tensor].restore = {};
-    if (!quality) return std::unexpected(quality.error());
-    if (quality->cosine_similarity < 0 || quality->output_error.value_or(least) >= least) continue;
-    least = *quality->output_error;
-    best = restore;
+    const WeightLayout tried = with_restore(layout, equalize(alpha, inputs->importance, largest));
+    const Quality quality = TRY(coder.try_sample(tensor, tried, buffers));
+    if (quality.cosine_similarity < 0 || quality.output_error.value_or(least) >= least) continue;
+    least = *quality.output_error;
+    best = tried.restore;
   }
   return best;
 }
 
 // What is better in a sample must be so in all rows, and not make the weights worse than they may be.
-Result<void> keep_if_better(QuantizeWork& work, const LayerCoder& coder, std::size_t tensor, std::vector<float> restore,
-                            unsigned threads) {
-  const auto without = coder.measure(tensor, threads);
-  if (!without) return std::unexpected(without.error());
-  set_scales(work, tensor, std::move(restore));
-  const auto with = coder.measure(tensor, threads);
-  if (!with) return std::unexpected(with.error());
-  const double least = std::min(work.config.min_accuracy, without->cosine_similarity);
-  if (with->output_error.value_or(0) < without->output_error.value_or(0) && with->cosine_similarity >= least) return {};
-  set_scales(work, tensor, {});
-  return {};
+Result<bool> is_better(const LayerCoder& coder, std::size_t tensor, const WeightLayout& plain, const WeightLayout& scaled,
+                       unsigned threads) {
+  const Quality without = TRY(coder.measure(tensor, plain, threads));
+  const Quality with = TRY(coder.measure(tensor, scaled, threads));
+  const double least = std::min(coder.config().min_accuracy, without.cosine_similarity);
+  return with.output_error.value_or(0) < without.output_error.value_or(0) && with.cosine_similarity >= least;
 }
 
 }  // namespace
 
-std::unexpected<Error> below_minimum(const QuantizeWork& work, const LayerCoder& coder, std::size_t tensor, double cosine) {
-  return coder.fail_tensor(tensor, Errc::kBelowMinimum,
+std::unexpected<Error> below_minimum(const LayerCoder& coder, const WeightLayout& layer, double cosine) {
+  return coder.fail_tensor(layer.name, Errc::kBelowMinimum,
                            fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
-                                       work.plans[tensor].bits, work.config.min_accuracy));
+                                       layer.bits, coder.config().min_accuracy));
 }
 
-Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
-  const QuantizeConfig& config = work.config;
-  if (config.min_accuracy <= 0) return {};
+Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads) {
+  const QuantizeConfig& config = coder.config();
+  std::vector<unsigned> bits;
+  for (const LayerPlan& layer : plan.layers()) bits.push_back(layer.bits);
+  if (config.min_accuracy <= 0) return plan;
   CodedBuffers buffers;
-  for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    const LayerPlan& plan = work.plans[i];
-    const auto is_open = [&] { return plan.bits != 0 && (plan.bits < 8 || config.fail_fast); };
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const auto is_open = [&] { return bits[i] != 0 && (bits[i] < 8 || config.fail_fast); };
     if (!is_open()) continue;
-    if (auto read = coder.read_sample(i, kSampleRows, buffers); !read) return read;
+    const WeightLayout layout = coder.layout(i, plan[i]);
+    TRY(coder.read_sample(i, layout, kSampleRows, buffers));
     while (is_open()) {
-      const auto guess = coder.try_sample(i, buffers);
-      if (!guess) return std::unexpected(guess.error());
-      if (1 - guess->cosine_similarity <= (1 - config.min_accuracy) / 2) break;
-      const auto exact = coder.measure(i, threads);
-      if (!exact) return std::unexpected(exact.error());
-      if (exact->cosine_similarity >= config.min_accuracy) break;
-      if (config.fail_fast) return below_minimum(work, coder, i, exact->cosine_similarity);
-      set_bits(work, i, plan.bits < 4 ? 4 : 8);
+      const WeightLayout tried = with_bits(layout, bits[i]);
+      const Quality guess = TRY(coder.try_sample(i, tried, buffers));
+      if (1 - guess.cosine_similarity <= (1 - config.min_accuracy) / 2) break;
+      const Quality exact = TRY(coder.measure(i, tried, threads));
+      if (exact.cosine_similarity >= config.min_accuracy) break;
+      if (config.fail_fast) return below_minimum(coder, tried, exact.cosine_similarity);
+      bits[i] = bits[i] < 4 ? 4 : 8;
     }
-    release(work, i);
+    release(coder, i);
   }
-  return {};
+  return plan.with_bits(bits);
 }
 
 // How columns are scaled, and what that takes, is guessed as for the bits that layers have without a target.
-Result<SizeFit> SizeFit::make(QuantizeWork& work, const LayerCoder& coder) {
+Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output) {
   constexpr std::uint64_t kDoubt = 25;  // sizes are known to this part, and much better where layers are large
   constexpr double kMegabyte = 1e6;
   constexpr double kMost = 1e18;
   SizeFit fit;
-  fit.target_ = static_cast<std::uint64_t>(std::min(*work.config.target_model_size_mb * kMegabyte, kMost));
+  fit.target_mb_ = *coder.config().target_model_size_mb;
+  fit.target_ = static_cast<std::uint64_t>(std::min(fit.target_mb_ * kMegabyte, kMost));
   fit.most_uniform_ = fit.target_ + fit.target_ / kDoubt;
-  const auto sizes = Sizes::make(work);
-  if (!sizes) return std::unexpected(sizes.error());
-  for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    if (!work.is_quantized(i)) continue;
-    if (may_be_equalized(work, i)) {
-      auto best = best_equalization(work, coder, i);
-      if (!best) return std::unexpected(best.error());
-      set_scales(work, i, std::move(*best));
-    }
-    auto choices = try_bits(work, coder, *sizes, i);
-    if (!choices) return std::unexpected(choices.error());
-    release(work, i);
+  const auto sizes = TRY(coder.scheme().make_size_model());
+  const bool is_spatial = coder.calibration() != nullptr && coder.calibration()->is_spatial();
+  fit.sizes_are_exact_ = sizes->is_exact() && !is_spatial;
+  OutputPlan largest = output;  // with headers of the most bits
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (!plan[i].is_quantized()) continue;
+    WeightLayout layout = coder.layout(i, plan[i]);
+    if (may_be_equalized(coder, i)) layout.restore = TRY(best_equalization(coder, i, layout));
+    auto choices = TRY(try_bits(coder, output, *sizes, i, plan[i], layout));
+    release(coder, i);
+    largest.weights[i] = with_bits(layout, choices.back().bits);
     fit.tensors_.push_back(i);
-    fit.layers_.push_back(std::move(*choices));
+    fit.layers_.push_back(std::move(choices));
   }
-  const auto fixed = sizes->fixed();  // with headers of the most bits, which were tried last
-  if (!fixed) return std::unexpected(fixed.error());
-  fit.fixed_ = *fixed;
+  fit.fixed_ = TRY(sizes->fixed_bytes(largest));
   return fit;
 }
 
-std::unexpected<Error> SizeFit::too_small(const QuantizeWork& work, std::uint64_t least, bool is_known) {
+std::unexpected<Error> SizeFit::too_small(std::uint64_t least, bool is_known) const {
   const double megabytes = std::ceil(static_cast<double>(least) / 1e3) / 1e3;
-  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}",
-              *work.config.target_model_size_mb, is_known ? "" : "about ", megabytes);
+  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}", target_mb_,
+              is_known ? "" : "about ", megabytes);
 }
 
-Result<void> SizeFit::choose(QuantizeWork& work) {
+Result<Plan> SizeFit::choose(const Plan& plan) {
   const std::uint64_t least = std::accumulate(layers_.begin(), layers_.end(), fixed_,
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
   if (tries_ == 0 && least > most_uniform_) {
-    // What Parquet compresses may turn out a little larger, and this is to be possible.
-    const bool is_known = work.config.format == QuantizeFormat::kMlx && !(work.calibration && work.calibration->is_spatial());
-    return too_small(work, is_known ? least : least + least / 100, is_known);
+    // What is compressed may turn out a little larger, and this is to be possible.
+    return too_small(sizes_are_exact_ ? least : least + least / 100, sizes_are_exact_);
   }
   ++tries_;
   const std::int64_t target = static_cast<std::int64_t>(target_) - missed_;
   const auto beyond_fixed = [&](std::uint64_t bytes) { return bytes - std::min(bytes, fixed_); };
   chosen_ = allot_bits(layers_, target < 0 ? 0 : beyond_fixed(static_cast<std::uint64_t>(target)), beyond_fixed(most_uniform_));
   if (chosen_.choices.empty()) chosen_.choices.resize(layers_.size());  // no more than these can be tried
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    set_bits(work, tensors_[i], layers_[i][chosen_.choices[i]].bits);
-    set_scales(work, tensors_[i], {});
-  }
-  return {};
+  std::vector<unsigned> bits(plan.size());
+  for (std::size_t i = 0; i < layers_.size(); ++i) bits[tensors_[i]] = layers_[i][chosen_.choices[i]].bits;
+  return plan.with_bits(bits);
 }
 
-Result<bool> SizeFit::accept(const QuantizeWork& work, std::uint64_t made) {
+Result<bool> SizeFit::accept(std::uint64_t made) {
   if (made <= target_) return true;
-  if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(work, made, true);
+  if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(made, true);
   const std::uint64_t expected = fixed_ + chosen_.bytes;
   if (chosen_.is_uniform) most_uniform_ = expected - 1;
   // Guesses are off by about as much for any choice. What is off twice has something to it that is not known.
@@ -244,18 +181,16 @@ Result<bool> SizeFit::accept(const QuantizeWork& work, std::uint64_t made) {
   return false;
 }
 
-Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads) {
-  if (!work.calibration || !work.calibration->is_spatial()) return {};
-  for (std::size_t i = 0; i < work.plans.size(); ++i) {
-    if (!may_be_equalized(work, i)) continue;
-    auto best = best_equalization(work, coder, i);
-    if (!best) return std::unexpected(best.error());
-    if (!best->empty()) {
-      if (auto kept = keep_if_better(work, coder, i, std::move(*best), threads); !kept) return kept;
-    }
-    release(work, i);
+Result<Plan> equalize_layers(const Plan& plan, const LayerCoder& coder, unsigned threads) {
+  std::vector<std::vector<float>> scales(plan.size());
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (!may_be_equalized(coder, i)) continue;
+    const WeightLayout plain = coder.layout(i, plan[i]);
+    auto best = TRY(best_equalization(coder, i, plain));
+    if (!best.empty() && TRY(is_better(coder, i, plain, with_restore(plain, best), threads))) scales[i] = std::move(best);
+    release(coder, i);
   }
-  return {};
+  return plan.with_column_scales(std::move(scales));
 }
 
 }  // namespace ballast

@@ -1,31 +1,35 @@
 #pragma once
 
-#include "plan/bit_budget.h"
+#include <memory>
+
 #include "jobs/quantize/layer_coder.h"
+#include "plan/bit_budget.h"
 
 namespace ballast {
 
-// What is decided about layers by trying it on them, before anything is written.
+// What is decided about layers by trying it on them, before anything is written. Each step turns one plan into another.
 
-// Gives layers that would be worse than they may be more bits, or with fail_fast gives up. What a sample shows to be good enough
-// by far is not looked at closer; should it not be, the figures at the end tell.
-Result<void> raise_bits(QuantizeWork& work, const LayerCoder& coder, unsigned threads);
+// Gives layers that would be below min_accuracy more bits, or with fail_fast gives up. What a sample shows to be good enough by
+// far is not measured; should it not be, the metrics at the end say so.
+Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads);
 
 // Gives every layer whose bits the user did not name as many as make the most of the size asked for.
 class SizeFit {
  public:
-  // Tries all bits on a sample of each layer.
-  static Result<SizeFit> make(QuantizeWork& work, const LayerCoder& coder);
+  // Tries all bits on a sample of each layer. `output` is what of the plan for the output no choice changes.
+  static Result<SizeFit> make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output);
 
-  Result<void> choose(QuantizeWork& work);
-  // After what was chosen has turned out to take so many bytes: whether that is fine. Else something smaller is to be chosen.
-  Result<bool> accept(const QuantizeWork& work, std::uint64_t made);
+  Result<Plan> choose(const Plan& plan);
+  // Given the bytes that the choice took: whether they are few enough. Else something smaller is to be chosen.
+  Result<bool> accept(std::uint64_t made);
 
  private:
-  static std::unexpected<Error> too_small(const QuantizeWork& work, std::uint64_t least, bool is_known);
+  std::unexpected<Error> too_small(std::uint64_t least, bool is_known) const;
 
+  double target_mb_ = 0;
+  bool sizes_are_exact_ = false;
   std::uint64_t target_ = 0;        // bytes
-  std::uint64_t most_uniform_ = 0;  // what is uniform has the benefit of the doubt, lest a target of just its size gets less
+  std::uint64_t most_uniform_ = 0;  // a uniform choice may be this large: a target of just its size must not get fewer bits
   std::uint64_t fixed_ = 0;         // bytes that no choice changes
   std::int64_t missed_ = 0;         // by how many more than expected were made before
   Allotment chosen_;
@@ -35,9 +39,9 @@ class SizeFit {
 };
 
 // Scales the columns of layers where that lowers the error of their outputs.
-Result<void> equalize_layers(QuantizeWork& work, const LayerCoder& coder, unsigned threads);
+Result<Plan> equalize_layers(const Plan& plan, const LayerCoder& coder, unsigned threads);
 
 // That a layer is not good enough, at the bits it has.
-std::unexpected<Error> below_minimum(const QuantizeWork& work, const LayerCoder& coder, std::size_t tensor, double cosine);
+std::unexpected<Error> below_minimum(const LayerCoder& coder, const WeightLayout& layer, double cosine);
 
 }  // namespace ballast

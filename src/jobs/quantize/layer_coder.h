@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include <ballast/model.h>
 #include <ballast/progress.h>
+#include <ballast/quantize_config.h>
 
+#include "calibrate/calibration.h"
+#include "plan/layer_plan.h"
 #include "quantize/quality.h"
-#include "scheme/writer.h"
+#include "scheme/scheme.h"
 
 namespace ballast {
 
@@ -25,36 +29,51 @@ struct CodedBuffers {
   CodedRows filled() { return {.packed = packed, .scales = scales, .offsets = offsets}; }
 };
 
-// Reads blocks of a model and quantizes them as the work says, with what is known of their inputs. Thread-safe.
+// Reads rows of a model and quantizes them as a layout says, with what is known of their inputs. Thread-safe. Layouts are given
+// with every call: trying other bits or scales changes no state.
 class LayerCoder {
  public:
-  LayerCoder(const QuantizeWork& work, const Progress& progress) : work_(work), progress_(progress) {}
+  // All are borrowed. `calibration` may be null.
+  LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const Progress& progress);
 
-  Result<void> read(const TensorBlock& block, std::vector<std::byte>& into) const;
-  Result<QualitySums> code(const TensorBlock& block, CodedBuffers& buffers) const;
+  // How a tensor is stored if it becomes what `plan` says.
+  WeightLayout layout(std::size_t tensor, const LayerPlan& plan) const;
+
+  Result<void> read(const WeightLayout& layout, std::uint64_t first_row, std::uint64_t rows, std::vector<std::byte>& into) const;
+  Result<QualitySums> code(const WeightLayout& layout, const TensorBlock& block, CodedBuffers& buffers) const;
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor) const;
   // What is written of rows that are coded, with what they have for groups of timesteps.
-  Result<CodedBlock> finish(std::size_t tensor, CodedBuffers& buffers) const;
+  Result<CodedBlock> finish(std::size_t tensor, const WeightLayout& layout, CodedBuffers& buffers) const;
 
   // Rows from all over the tensor, for the two that follow.
   struct SampleRows {
     std::uint64_t most;
     std::uint64_t in_a_run;  // a server is asked once for each
   };
-  Result<void> read_sample(std::size_t tensor, const SampleRows& rows, CodedBuffers& buffers) const;
+  Result<void> read_sample(std::size_t tensor, const WeightLayout& layout, const SampleRows& rows, CodedBuffers& buffers) const;
   // Of the rows in `buffers`, as a first guess. A cosine of -1 if something is wrong with them.
-  Result<Quality> try_sample(std::size_t tensor, CodedBuffers& buffers) const;
+  Result<Quality> try_sample(std::size_t tensor, const WeightLayout& layout, CodedBuffers& buffers) const;
   // The largest magnitude in each column.
-  Result<std::vector<float>> largest(std::size_t tensor, const CodedBuffers& buffers) const;
-  Result<Quality> measure(std::size_t tensor, unsigned threads) const;
+  Result<std::vector<float>> largest(const WeightLayout& layout, const CodedBuffers& buffers) const;
+  Result<Quality> measure(std::size_t tensor, const WeightLayout& layout, unsigned threads) const;
 
-  std::unexpected<Error> fail_tensor(std::size_t tensor, Errc code, const std::string& message) const;
+  std::unexpected<Error> fail_tensor(std::string_view tensor, Errc code, const std::string& message) const;
+
+  const Model& model() const { return model_; }
+  const QuantizeConfig& config() const { return config_; }
+  const Scheme& scheme() const { return scheme_; }
+  Calibration* calibration() const { return calibration_; }
 
  private:
-  Result<QualitySums> code_rows(std::size_t tensor, std::uint64_t rows, CodedBuffers& buffers) const;
-  Result<void> check(const TensorBlock& block, const QualitySums& sums, const CodedBuffers& buffers) const;
+  Result<QualitySums> code_rows(std::size_t tensor, const WeightLayout& layout, std::uint64_t rows, CodedBuffers& buffers) const;
+  Result<void> check(const WeightLayout& layout, const TensorBlock& block, const QualitySums& sums,
+                     const CodedBuffers& buffers) const;
+  Result<void> report(std::string_view tensor) const;
 
-  const QuantizeWork& work_;
+  const Model& model_;
+  const QuantizeConfig& config_;
+  const Scheme& scheme_;
+  Calibration* calibration_;
   const Progress& progress_;
 };
 

@@ -114,7 +114,9 @@ TEST_P(Calibrated, HasParametersForEachGroupOfTimesteps) {
   EXPECT_EQ(report->calibration->time_groups, 2U);
   EXPECT_THAT(report->calibration->boundaries, ElementsAre(20));
 
-  const auto loaded = load_time_aware(dir_.path("out"));
+  const auto weights = Weights::open(dir_.path("out"));
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto loaded = weights->time_aware();
   ASSERT_TRUE(loaded) << loaded.error().message;
   const TimeAware& times = loaded->value();
   EXPECT_THAT(times.layers(), ElementsAre("a.weight"));

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "quantize/rows.h"
 
 namespace ballast {
@@ -25,7 +26,7 @@ RowFormat format_of(const QuantizedLayer& layer, DType weights) {
 
 Result<void> check(const TensorView& weights, const QuantizeLayerOptions& options) {
   QuantizeConfig config{.bit_width = options.bits, .group_size = options.group_size, .format = options.format};
-  if (auto checked = validate(config); !checked) return checked;
+  TRY(validate(config));
   if (!can_convert(weights.dtype, DType::kF32)) {
     return fail(Errc::kUnsupported, "tensor {}: {} cannot be quantized", quote(weights.name), name(weights.dtype));
   }
@@ -50,7 +51,7 @@ std::vector<float> QuantizedLayer::dequantize() const {
 }
 
 Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeLayerOptions& options) {
-  if (auto checked = check(weights, options); !checked) return std::unexpected(checked.error());
+  TRY(check(weights, options));
   const bool is_mlx = options.format == QuantizeFormat::kMlx;
   const std::uint64_t elements = *checked_elements(weights.shape);
   QuantizedLayer layer{.bits = options.bits, .group_size = options.group_size, .format = options.format};

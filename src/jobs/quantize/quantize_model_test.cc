@@ -385,7 +385,7 @@ TEST(QuantizingMlx, BitsThatFitTheCodesButNotTheModel) {
   options.config.group_size = 64;
   ASSERT_TRUE(quantize_model(*model, dir.path("out"), options));
   dir.write("out/config.json", R"({"quantization": {"bits": 8, "group_size": 32}})");
-  const auto opened = describe_quantized(dir.path("out"));
+  const auto opened = Weights::open(dir.path("out"));
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message, HasSubstr("tells of 512 parameters, with the bits and groups of the config there are 256"));
 }
@@ -399,7 +399,7 @@ TEST(QuantizingParquet, MissesTensorsThatAreToldOf) {
   const std::size_t begin = metadata.find("[", metadata.find("\"parts\""));
   metadata.replace(begin, metadata.find("]", begin) + 1 - begin, "[]");
   dir.write("out/metadata.json", metadata);
-  const auto opened = describe_quantized(dir.path("out"));
+  const auto opened = Weights::open(dir.path("out"));
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message, HasSubstr("tells of 1 tensors, the parts have 0"));
 }

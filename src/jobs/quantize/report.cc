@@ -4,7 +4,116 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/file_names.h"
+#include "base/text.h"
+#include "jobs/quantize/output_plan.h"
+
 namespace ballast {
+namespace {
+
+// Which layers are not good enough, the first few by name.
+std::string describe_below(const std::vector<LayerReport>& layers, const QuantizeConfig& config) {
+  constexpr std::size_t kFew = 3;
+  std::vector<std::string> names;
+  for (const LayerReport& layer : layers) {
+    if (layer.quality.cosine_similarity < config.min_accuracy) names.push_back(quote(layer.name));
+  }
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kFew));
+  return fmt::format("{} of {} layers below the minimum cosine of {}{}: {}{}", count, layers.size(), config.min_accuracy,
+                     config.target_model_size_mb ? ", as the size leaves them no more bits" : " even with 8 bits",
+                     fmt::join(names, ", "), count > kFew ? ", ..." : "");
+}
+
+std::vector<std::string> warnings_of(const FinishedOutput& finished) {
+  std::vector<std::string> warnings;
+  const QuantizeConfig& config = finished.coder.config();
+  const Calibration* const calibration = finished.coder.calibration();
+  if (config.enable_time_aware.value_or(false) && calibration == nullptr) {
+    warnings.push_back(fmt::format(
+        "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
+  }
+  if (config.enable_spatial.value_or(false) && calibration == nullptr) {
+    warnings.emplace_back("enable_spatial has no effect without statistics of activations");
+  }
+  if (calibration != nullptr) std::ranges::copy(calibration->warnings(), std::back_inserter(warnings));
+  if (calibration != nullptr && calibration->groups() > 1 && !finished.has_time_bias && !finished.has_skipped) {
+    warnings.emplace_back("no time_bias is more than chance: record more inputs at each timestep, and their count");
+  }
+  if (finished.coder.scheme().last_file() == kParquetMetadataFile &&
+      std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
+    warnings.push_back(fmt::format("the model's {} is left out: the format has its own", kParquetMetadataFile));
+  }
+  if (const std::string folders = folders_in(finished.coder.model().directory()); !folders.empty()) {
+    warnings.push_back(fmt::format("folders of the model are not copied: {}", folders));
+  }
+  return warnings;
+}
+
+std::string method_of(const LayerCoder& coder, std::size_t tensor) {
+  const QuantizeMethod method = coder.config().method;
+  const Calibration* const calibration = coder.calibration();
+  if (method != QuantizeMethod::kSearch || calibration == nullptr || !calibration->covers(tensor))
+    return std::string(name(method));
+  return calibration->has_feedback(tensor) ? "gptq" : "weighted search";
+}
+
+CalibrationReport describe_calibration(const FinishedOutput& finished) {
+  const Calibration& calibration = *finished.coder.calibration();
+  const Statistics& statistics = calibration.statistics();
+  Coverage coverage = statistics.coverage(finished.coder.model(), finished.planned.layers());
+  return {.covered = coverage.covered,
+          .uncovered = std::move(coverage.uncovered),
+          .timesteps = statistics.timesteps().size(),
+          .recorded_timesteps = statistics.recorded_timesteps(),
+          .time_groups = std::max<std::size_t>(calibration.groups(), 1),
+          .boundaries = calibration.boundaries()};
+}
+
+}  // namespace
+
+QuantizeReport make_report(const FinishedOutput& finished) {
+  const OutputPlan& output = finished.output;
+  QuantizeReport report{.source_bytes = output.source_bytes, .warnings = warnings_of(finished)};
+  std::size_t block = 0;
+  for (std::size_t i = 0; i < output.weights.size(); ++i) {
+    QualitySums sums;
+    for (; block < output.blocks.size() && output.blocks[block].tensor == i; ++block) sums.add(finished.sums[block]);
+    const WeightLayout& weight = output.weights[i];
+    if (!weight.is_quantized()) {
+      ++report.kept;
+      continue;
+    }
+    report.layers.push_back({.name = weight.name,
+                             .dtype = weight.dtype,
+                             .shape = weight.shape,
+                             .bits = weight.bits,
+                             .group_size = weight.group_size,
+                             .parameters = weight.elements(),
+                             .bytes = weight.rows * weight.stored_row_bytes(),
+                             .planned_bits = finished.planned[i].bits,
+                             .method = method_of(finished.coder, i),
+                             .equalized = !weight.restore.empty(),
+                             .quality = quality_of(sums)});
+  }
+  if (report.layers.empty() && report.kept > 0) {
+    report.warnings.emplace_back(
+        "nothing was quantized: every tensor is a vector, has no floats or is kept by its name; weights need "
+        "two dimensions or more");
+  }
+  if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
+  const QuantizeConfig& config = finished.coder.config();
+  summarize_layers(report, config.min_accuracy);
+  if (!report.passed) report.warnings.push_back(describe_below(report.layers, config));
+  for (const QuantizedWriter::File& file : finished.files) {
+    report.files.push_back(file.path);
+    report.bytes += file.bytes;
+  }
+  return report;
+}
 
 void summarize_layers(QuantizeReport& report, double min_accuracy) {
   double parameters = 0;

@@ -1,4 +1,4 @@
-#include <ballast/quantization_config.h>
+#include "scheme/mlx/config.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,10 @@
 #include <ballast/glob.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
@@ -94,12 +96,10 @@ Result<TensorQuantization> complete(const Settings& settings, const TensorQuanti
   const bool affine = mode == QuantizationMode::kAffine;
   const std::int64_t bits = settings.bits.value_or(base.bits);
   const std::int64_t group_size = settings.group_size.value_or(base.group_size);
-  const auto checked_bits = affine ? check("bits", bits, {2, 3, 4, 5, 6, 8}, mode) : check("bits", bits, {own.bits}, mode);
-  if (!checked_bits) return std::unexpected(checked_bits.error());
-  const auto checked_size = affine ? check("group_size", group_size, {32, 64, 128, 256}, mode)
-                                   : check("group_size", group_size, {own.group_size}, mode);
-  if (!checked_size) return std::unexpected(checked_size.error());
-  return TensorQuantization{.bits = *checked_bits, .group_size = *checked_size, .mode = mode};
+  const auto checked_bits = TRY(affine ? check("bits", bits, {2, 3, 4, 5, 6, 8}, mode) : check("bits", bits, {own.bits}, mode));
+  const auto checked_size = TRY(affine ? check("group_size", group_size, {32, 64, 128, 256}, mode)
+                                       : check("group_size", group_size, {own.group_size}, mode));
+  return TensorQuantization{.bits = checked_bits, .group_size = checked_size, .mode = mode};
 }
 
 Result<void> add(QuantizationConfig& config, std::string_view tensor, std::optional<TensorQuantization> quantization) {
@@ -126,9 +126,9 @@ Result<void> read_overrides(QuantizationConfig& config, object section, Others o
       if (settings->empty() && others == Others::kIgnored) continue;
       const auto quantization = complete(*settings, config.defaults);
       if (!quantization) return fail_at(quote(key), quantization.error());
-      if (auto added = add(config, key, *quantization); !added) return added;
+      TRY(add(config, key, *quantization));
     } else if (value.get(quantized) == simdjson::SUCCESS) {
-      if (auto added = add(config, key, quantized ? std::optional(config.defaults) : std::nullopt); !added) return added;
+      TRY(add(config, key, quantized ? std::optional(config.defaults) : std::nullopt));
     } else if (others == Others::kRefused) {
       return fail(Errc::kCorrupt, "{} is {}, expected an object, true or false", quote(key), describe(value));
     }
@@ -148,17 +148,14 @@ Result<std::optional<object>> find_section(object scope, std::string_view key) {
 }
 
 Result<QuantizationConfig> read_config(object section) {
-  const auto settings = read_settings(section);
-  if (!settings) return std::unexpected(settings.error());
-  const auto defaults = complete(*settings, {});
-  if (!defaults) return std::unexpected(defaults.error());
-  QuantizationConfig config{.defaults = *defaults};
-  if (auto read = read_overrides(config, section, Others::kIgnored); !read) return std::unexpected(read.error());
+  const auto settings = TRY(read_settings(section));
+  const auto defaults = TRY(complete(settings, {}));
+  QuantizationConfig config{.defaults = defaults};
+  TRY(read_overrides(config, section, Others::kIgnored));
 
-  const auto list = find_section(section, kList);
-  if (!list) return std::unexpected(list.error());
-  if (!*list) return config;
-  if (auto read = read_overrides(config, **list, Others::kRefused); !read) return fail_at(kList, read.error());
+  const auto list = TRY(find_section(section, kList));
+  if (!list) return config;
+  if (auto read = read_overrides(config, *list, Others::kRefused); !read) return fail_at(kList, read.error());
   return config;
 }
 
@@ -175,7 +172,7 @@ Result<void> check_quantizer(object section) {
 
 // Older sections of other quantizers do not name them.
 Result<void> check_shared_section(object section) {
-  if (auto ours = check_quantizer(section); !ours) return ours;
+  TRY(check_quantizer(section));
   const auto method = section["quant_method"];
   const bool named = method.error() == simdjson::SUCCESS && !method.is_null();
   if (named || section["bits"].error() == simdjson::SUCCESS) return {};
@@ -183,10 +180,9 @@ Result<void> check_shared_section(object section) {
 }
 
 Result<object> parse_object(simdjson::dom::parser& parser, std::string_view text) {
-  const auto document = parse_json(parser, text);
-  if (!document) return std::unexpected(document.error());
+  const auto document = TRY(parse_json(parser, text));
   object root;
-  if (document->get(root) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the root is not an object");
+  if (document.get(root) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the root is not an object");
   return root;
 }
 
@@ -195,6 +191,19 @@ std::string_view without_suffix(std::string_view tensor) {
     if (tensor.ends_with(suffix)) return tensor.substr(0, tensor.size() - suffix.size());
   }
   return tensor;
+}
+
+// quantization_config.json, if the directory has it.
+Result<std::optional<QuantizationConfig>> read_own(const std::string& directory) {
+  const std::string path = join_path(directory, kQuantizationConfigFile);
+  const auto is_there = exists(path);
+  if (!is_there) return fail_at(shown(path), is_there.error());
+  if (!*is_there) return std::nullopt;
+  const auto text = read_text(path);
+  if (!text) return fail_at(shown(path), text.error());
+  auto config = parse_quantization_config(*text);
+  if (!config) return fail_at(shown(path), config.error());
+  return std::move(*config);
 }
 
 }  // namespace
@@ -227,22 +236,19 @@ std::optional<TensorQuantization> QuantizationConfig::find(std::string_view tens
 
 Result<QuantizationConfig> parse_quantization_config(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto root = parse_object(parser, text);
-  if (!root) return std::unexpected(root.error());
-  if (auto ours = check_quantizer(*root); !ours) return std::unexpected(ours.error());
-  return read_config(*root);
+  const auto root = TRY(parse_object(parser, text));
+  TRY(check_quantizer(root));
+  return read_config(root);
 }
 
 Result<std::optional<QuantizationConfig>> parse_quantization_section(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto root = parse_object(parser, text);
-  if (!root) return std::unexpected(root.error());
+  const auto root = TRY(parse_object(parser, text));
   for (const std::string_view key : {kOwnSection, kSharedSection}) {
-    const auto section = find_section(*root, key);
-    if (!section) return std::unexpected(section.error());
-    if (!*section) continue;
-    const auto ours = key == kOwnSection ? Result<void>() : check_shared_section(**section);
-    auto config = ours ? read_config(**section) : std::unexpected(ours.error());
+    const auto section = TRY(find_section(root, key));
+    if (!section) continue;
+    const auto ours = key == kOwnSection ? Result<void>() : check_shared_section(*section);
+    auto config = ours ? read_config(*section) : std::unexpected(ours.error());
     if (!config) return fail_at(key, config.error());
     return std::move(*config);
   }
@@ -250,24 +256,26 @@ Result<std::optional<QuantizationConfig>> parse_quantization_section(std::string
 }
 
 Result<std::optional<QuantizationConfig>> read_quantization_config(const std::string& directory) {
-  using Config = std::optional<QuantizationConfig>;
-  const auto parse_own = [](std::string_view text) -> Result<Config> {
-    auto config = parse_quantization_config(text);
-    if (!config) return std::unexpected(config.error());
-    return std::move(*config);
-  };
-  for (const char* const file : {"quantization_config.json", "config.json"}) {
-    const std::string path = join_path(directory, file);
-    const auto is_there = exists(path);
-    if (!is_there) return fail_at(shown(path), is_there.error());
-    if (!*is_there) continue;
-    const auto text = read_text(path);
-    if (!text) return fail_at(shown(path), text.error());
-    auto config = std::string_view(file) == "config.json" ? parse_quantization_section(*text) : parse_own(*text);
-    if (!config) return fail_at(shown(path), config.error());
-    return config;
-  }
-  return std::nullopt;
+  auto own = read_own(directory);
+  if (!own || *own) return own;
+  const std::string path = join_path(directory, kConfigFile);
+  const auto is_there = exists(path);
+  if (!is_there) return fail_at(shown(path), is_there.error());
+  if (!*is_there) return std::nullopt;
+  const auto text = read_text(path);
+  if (!text) return fail_at(shown(path), text.error());
+  auto config = parse_quantization_section(*text);
+  if (!config) return fail_at(shown(path), config.error());
+  return config;
+}
+
+Result<std::optional<QuantizationConfig>> quantization_config_of(const Model& model) {
+  if (model.directory().empty()) return std::nullopt;
+  auto own = read_own(model.directory());
+  if (!own || *own || !model.config()) return own;
+  auto config = parse_quantization_section(model.config()->json);
+  if (!config) return fail_at(shown(join_path(model.directory(), kConfigFile)), config.error());
+  return config;
 }
 
 }  // namespace ballast

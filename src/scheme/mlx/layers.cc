@@ -1,4 +1,5 @@
 #include "scheme/mlx/layers.h"
+#include "quantize/column_scales.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,8 +13,8 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "model/locate.h"
-#include "calibrate/equalization.h"
 #include "scheme/mlx/decode.h"
 #include "scheme/mlx/side_files.h"
 #include "source/uri.h"
@@ -42,7 +43,7 @@ class LayerCheck {
   LayerCheck(const Model& model, MlxLayer& layer) : model_(&model), layer_(&layer) {}
 
   Result<void> run() {
-    if (auto dtypes = check_dtypes(); !dtypes) return dtypes;
+    TRY(check_dtypes());
     return check_shapes();
   }
 
@@ -125,27 +126,26 @@ Result<MlxLayer> make_layer(const Model& model, const QuantizationConfig& config
                  .quantization = *quantization,
                  .shape = {},
                  .dtype = quantization->mode == QuantizationMode::kAffine ? scales.dtype : DType::kBF16};
-  if (auto checked = LayerCheck(model, layer).run(); !checked) return std::unexpected(checked.error());
+  TRY(LayerCheck(model, layer).run());
   return layer;
 }
 
 // The columns' scales of those layers that have some, from the file beside the weights.
 Result<void> read_equalization(const std::string& directory, std::vector<MlxLayer>& layers) {
   constexpr std::string_view kSuffix = ".equalization_scales";
-  const auto file = open_side_file(directory, kEqualization);
-  if (!file) return std::unexpected(file.error());
-  if (!*file) return {};
-  const std::string path = (*file)->path();
-  for (const TensorInfo& tensor : (*file)->tensors()) {
+  const auto file = TRY(open_side_file(directory, kEqualization));
+  if (!file) return {};
+  const std::string path = file->path();
+  for (const TensorInfo& tensor : file->tensors()) {
     const auto base = without(tensor.name, kSuffix);
     const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);
-    if (!base || layer == layers.end()) return orphan(**file, tensor, "layer that it belongs to");
+    if (!base || layer == layers.end()) return orphan(*file, tensor, "layer that it belongs to");
     if (tensor.dtype != DType::kF32 || tensor.elements() != layer->columns() || tensor.shape.size() != 1) {
       return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", shown(path), quote(tensor.name),
                   name(tensor.dtype), to_string(tensor.shape), layer->columns());
     }
     layer->restore.resize(layer->columns());
-    if (auto read = (*file)->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))); !read) return read;
+    TRY(file->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))));
     if (auto checked = check_restore(layer->restore); !checked) {
       return fail_at(shown(path), std::move(checked.error()).at(fmt::format("tensor {}", quote(tensor.name))));
     }
@@ -163,12 +163,11 @@ Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const Quantiza
     }
     const auto base = without(tensor.name, kScales);
     if (!base) continue;
-    auto layer = make_layer(model, config, *base, tensor);
-    if (!layer) return std::unexpected(layer.error());
-    layers.push_back(std::move(*layer));
+    auto layer = TRY(make_layer(model, config, *base, tensor));
+    layers.push_back(std::move(layer));
   }
   std::ranges::sort(layers, {}, &MlxLayer::name);
-  if (auto read = read_equalization(model.directory(), layers); !read) return std::unexpected(read.error());
+  TRY(read_equalization(model.directory(), layers));
   return layers;
 }
 
@@ -183,16 +182,13 @@ Result<void> read_mlx_rows(const Model& model, const MlxLayer& layer, std::uint6
     const std::span part(end, count * row_bytes);
     end += part.size();
     if (tensor == nullptr) return part;
-    if (auto done = model.read_into(tensor->name, first * row_bytes, part); !done) return std::unexpected(done.error());
+    TRY(model.read_into(tensor->name, first * row_bytes, part));
     return part;
   };
-  const auto codes = read(layer.packed, packed);
-  if (!codes) return std::unexpected(codes.error());
-  const auto factors = read(layer.scales, scales);
-  if (!factors) return std::unexpected(factors.error());
-  const auto summands = read(layer.biases, biases);
-  if (!summands) return std::unexpected(summands.error());
-  dequantize_mlx_rows(layer.quantization.mode, layer.format(), {.packed = *codes, .scales = *factors, .biases = *summands}, dtype,
+  const auto codes = TRY(read(layer.packed, packed));
+  const auto factors = TRY(read(layer.scales, scales));
+  const auto summands = TRY(read(layer.biases, biases));
+  dequantize_mlx_rows(layer.quantization.mode, layer.format(), {.packed = codes, .scales = factors, .biases = summands}, dtype,
                       out);
   return {};
 }

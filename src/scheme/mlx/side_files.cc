@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
@@ -16,19 +17,18 @@ Result<std::optional<Model>> open_side_file(const std::string& directory, const 
   const auto is_there = exists(path);
   if (!is_there) return fail_at(shown(path), is_there.error());
   if (!*is_there) {
-    const auto config = read_text(join_path(directory, "config.json"));
+    const auto config = read_text(join_path(directory, kConfigFile));
     simdjson::dom::parser parser;
     const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());
     if (!root || (*root)[kind.member].error() != simdjson::SUCCESS) return std::nullopt;
     return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", shown(path));
   }
-  auto file = Model::open(path);
-  if (!file) return std::unexpected(file.error());
-  const auto format = file->metadata().find("format");
-  if (format == file->metadata().end() || format->second != kind.format) {
+  auto file = TRY(Model::open(path));
+  const auto format = file.metadata().find("format");
+  if (format == file.metadata().end() || format->second != kind.format) {
     return fail(Errc::kCorrupt, "{}: its format is not {}", shown(path), kind.format);
   }
-  return std::move(*file);
+  return file;
 }
 
 }  // namespace ballast

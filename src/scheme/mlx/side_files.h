@@ -6,6 +6,8 @@
 
 #include <ballast/model.h>
 
+#include "base/file_names.h"
+
 namespace ballast {
 
 // A file beside the weights of a directory in MLX's format, which MLX does not look at: see docs/formats/mlx-quantized.md.
@@ -14,9 +16,9 @@ struct SideFileKind {
   std::string_view format;  // its metadata say so
   std::string_view member;  // of config.json, which tells of the file, so that it is missed
 };
-inline constexpr SideFileKind kTimeAware{.file = "timeaware.safetensors", .format = "timeaware.v1", .member = "time_aware_file"};
+inline constexpr SideFileKind kTimeAware{.file = kTimeAwareFile, .format = "timeaware.v1", .member = "time_aware_file"};
 inline constexpr SideFileKind kEqualization{
-    .file = "equalization.safetensors", .format = "equalization.v1", .member = "equalization_file"};
+    .file = kEqualizationFile, .format = "equalization.v1", .member = "equalization_file"};
 
 // Whether a file of this name is one of these.
 bool is_side_file(std::string_view name);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/try.h"
+
 namespace ballast {
 namespace {
 
@@ -17,40 +19,40 @@ parquet::Block usual_block() {
 
 }  // namespace
 
-parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block) {
-  const TensorInfo& tensor = work.model.tensors()[block.tensor];
-  const RowFormat& format = work.formats[block.tensor];
-  const bool quantized = work.is_quantized(block.tensor);
-  parquet::Block row{.layer_name = std::string(tensor.name),
-                     .dtype = std::string(name(tensor.dtype)),
-                     .quant_type = quantized ? fmt::format("int{}", format.bits) : "none",
-                     .shape = {tensor.shape.begin(), tensor.shape.end()},
+parquet::Block describe_block(const OutputPlan& plan, const TensorBlock& block) {
+  const WeightLayout& weight = plan.weights[block.tensor];
+  const bool quantized = weight.is_quantized();
+  parquet::Block row{.layer_name = weight.name,
+                     .dtype = std::string(name(weight.dtype)),
+                     .quant_type = quantized ? fmt::format("int{}", weight.bits) : "none",
+                     .shape = weight.shape,
                      .block = block.number,
                      .block_count = block.count,
                      .row_offset = block.first_row,
                      .row_count = block.rows,
-                     .num_params = quantized ? block.rows * format.columns : block.rows * format.columns * 8 / bits(tensor.dtype),
-                     .bit_width = static_cast<std::uint8_t>(quantized ? format.bits : bits(tensor.dtype))};
+                     .num_params = quantized ? block.rows * weight.columns : block.rows * weight.columns * 8 / bits(weight.dtype),
+                     .bit_width = static_cast<std::uint8_t>(quantized ? weight.bits : bits(weight.dtype))};
   // Rows that end within a byte, or have none, are not counted by their bytes.
-  if (!quantized && block.count == 1) row.row_count = tensor.shape.empty() ? 1 : tensor.shape.front();
+  if (!quantized && block.count == 1) row.row_count = weight.shape.empty() ? 1 : weight.shape.front();
   if (quantized) {
     row.quant_axis = 1;
-    row.group_size = format.group_size;
+    row.group_size = weight.group_size;
   }
-  row.is_diffusion_model = work.is_diffusion;
-  if (work.modality != Modality::kUnknown) row.modality = std::string(name(work.modality));
-  const std::vector<float>& restore = work.restore[block.tensor];
-  if (!restore.empty()) row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(restore, ", "));
+  row.is_diffusion_model = plan.is_diffusion;
+  if (!plan.modality.empty()) row.modality = plan.modality;
+  if (!weight.restore.empty()) {
+    row.spatial_quant_json = fmt::format("{{\"equalization_scales\": [{}]}}", fmt::join(weight.restore, ", "));
+  }
   return row;
 }
 
-std::string boundaries_json(const QuantizeWork& work) {
-  if (!work.calibration || !work.calibration->is_time_aware()) return "null";
-  return fmt::format("[{}]", fmt::join(work.calibration->boundaries(), ", "));
+std::string boundaries_json(const OutputPlan& plan) {
+  if (!plan.time_boundaries) return "null";
+  return fmt::format("[{}]", fmt::join(*plan.time_boundaries, ", "));
 }
 
-std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block) {
-  std::string text = fmt::format("{{\"boundaries\": {}, \"time_bias\": [", boundaries_json(work));
+std::string time_aware_json(const OutputPlan& plan, const CodedBlock& block) {
+  std::string text = fmt::format("{{\"boundaries\": {}, \"time_bias\": [", boundaries_json(plan));
   for (std::size_t i = 0; i < block.time_bias.size(); i += block.count) {
     text += fmt::format("{}[{}]", i == 0 ? "" : ", ", fmt::join(block.time_bias.subspan(i, block.count), ", "));
   }
@@ -63,9 +65,8 @@ std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block) {
 }
 
 Result<ParquetSizes> ParquetSizes::make() {
-  const auto library = parquet::load_library();
-  if (!library) return std::unexpected(library.error());
-  ParquetSizes sizes(**library);
+  const auto library = TRY(parquet::load_library());
+  ParquetSizes sizes(*library);
   const std::vector<std::byte> data(kLoneBytes);
   const Row row{.block = usual_block(), .data = data};
   const auto empty = sizes.file({{Row{.block = usual_block()}}});
@@ -79,57 +80,51 @@ Result<ParquetSizes> ParquetSizes::make() {
 
 Result<std::uint64_t> ParquetSizes::file(std::span<const Row> rows) const {
   std::uint64_t bytes = 0;
-  const auto writer = library_->create_writer(
+  const auto writer = TRY(library_->create_writer(
       [&](std::span<const std::byte> written) -> Result<void> {
         bytes += written.size();
         return {};
       },
-      {});
-  if (!writer) return std::unexpected(writer.error());
+      {}));
   for (const Row& row : rows) {
-    if (auto appended = (*writer)->append(row.block, row.data, row.scales, row.zero_points); !appended) {
-      return std::unexpected(appended.error());
-    }
+    TRY(writer->append(row.block, row.data, row.scales, row.zero_points));
   }
-  if (auto finished = (*writer)->finish(); !finished) return std::unexpected(finished.error());
+  TRY(writer->finish());
   return bytes;
 }
 
 Result<std::uint64_t> ParquetSizes::more_than_empty(const Row& row) const {
-  const auto bytes = file({{row}});
-  if (!bytes) return bytes;
-  return *bytes - std::min(*bytes, empty_);
+  const auto bytes = TRY(file({{row}}));
+  return bytes - std::min(bytes, empty_);
 }
 
-Result<std::uint64_t> ParquetSizes::frame(const QuantizeWork& work) const {
+Result<std::uint64_t> ParquetSizes::frame(const OutputPlan& plan) const {
   std::vector<Row> small;
   std::uint64_t lone = 0;
   std::uint64_t values = 0;
-  for (const TensorBlock& block : work.blocks) {
+  for (const TensorBlock& block : plan.blocks) {
     // With 8 bits, which is the most.
-    const std::uint64_t bytes = block.rows * work.formats[block.tensor].columns;
+    const std::uint64_t bytes = block.rows * plan.weights[block.tensor].columns;
     values += bytes;
     if (bytes < kLoneBytes) {
-      small.push_back({.block = describe_block(work, block)});
+      small.push_back({.block = describe_block(plan, block)});
       continue;
     }
     lone += lone_;
-    if (work.restore[block.tensor].empty()) continue;
+    if (plan.weights[block.tensor].restore.empty()) continue;
     Row row{.block = usual_block()};
-    row.block.spatial_quant_json = describe_block(work, block).spatial_quant_json;
-    const auto columns = more_than_empty(row);
-    if (!columns) return columns;
-    lone += *columns;
+    row.block.spatial_quant_json = describe_block(plan, block).spatial_quant_json;
+    const auto columns = TRY(more_than_empty(row));
+    lone += columns;
   }
-  const auto rest = file(small);
-  if (!rest) return rest;
+  const auto rest = TRY(file(small));
   // Files, and groups of small blocks, each of which has a frame of its own.
   constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{16} << 20;
-  return *rest + empty_ * (values / kFileBytes) + lone + lone_ * (values / kGroupBytes);
+  return rest + empty_ * (values / kFileBytes) + lone + lone_ * (values / kGroupBytes);
 }
 
-Result<std::uint64_t> ParquetSizes::parameters(const QuantizeWork& work, const CodedBlock& block, std::uint64_t rows) const {
+Result<std::uint64_t> ParquetSizes::parameters(const OutputPlan& plan, const CodedBlock& block, std::uint64_t rows) const {
   if (rows == 0) return 0;
   Row row{.block = usual_block(),
           .data = {},
@@ -141,7 +136,7 @@ Result<std::uint64_t> ParquetSizes::parameters(const QuantizeWork& work, const C
       std::ranges::copy(block.time_bias.subspan(i, rows), std::back_inserter(bias));
     }
     row.block.time_aware_quant_json =
-        time_aware_json(work, {.rows = {}, .count = rows, .time_bias = bias, .activations = block.activations});
+        time_aware_json(plan, {.rows = {}, .count = rows, .time_bias = bias, .activations = block.activations});
   }
   return more_than_empty(row);
 }

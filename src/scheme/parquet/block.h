@@ -6,13 +6,13 @@
 namespace ballast {
 
 // What is written of a block besides its values and its time bias.
-parquet::Block describe_block(const QuantizeWork& work, const TensorBlock& block);
+parquet::Block describe_block(const OutputPlan& plan, const TensorBlock& block);
 
 // parquet::Block::time_aware_quant_json.
-std::string time_aware_json(const QuantizeWork& work, const CodedBlock& block);
+std::string time_aware_json(const OutputPlan& plan, const CodedBlock& block);
 
 // As JSON; null if there are no groups of timesteps.
-std::string boundaries_json(const QuantizeWork& work);
+std::string boundaries_json(const OutputPlan& plan);
 
 // How many bytes Parquet takes, found out by writing to nowhere.
 class ParquetSizes {
@@ -20,9 +20,9 @@ class ParquetSizes {
   static Result<ParquetSizes> make();
 
   // All but the values of the model's blocks.
-  Result<std::uint64_t> frame(const QuantizeWork& work) const;
+  Result<std::uint64_t> frame(const OutputPlan& plan) const;
   // Scales, zero points and what goes by timestep, of the first so many rows.
-  Result<std::uint64_t> parameters(const QuantizeWork& work, const CodedBlock& block, std::uint64_t rows) const;
+  Result<std::uint64_t> parameters(const OutputPlan& plan, const CodedBlock& block, std::uint64_t rows) const;
 
  private:
   struct Row {

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast {
 namespace {
@@ -25,32 +26,30 @@ Result<ParquetMetadata::Part> parse_part(const element& object) {
   auto file = text_of(object, "file");
   if (!file) return std::unexpected(file.error());
   if (!is_plain_name(*file)) return fail(Errc::kCorrupt, "a part is called {}, which is no name of a file here", quote(*file));
-  auto sum = text_of(object, "sha256");
-  if (!sum) return std::unexpected(sum.error());
+  auto sum = TRY(text_of(object, "sha256"));
   std::uint64_t bytes = 0;
   if (object["bytes"].get(bytes) != simdjson::SUCCESS)
     return fail(Errc::kCorrupt, "part {} has no number of bytes", quote(*file));
-  return ParquetMetadata::Part{.file = std::move(*file), .bytes = bytes, .sha256 = std::move(*sum)};
+  return ParquetMetadata::Part{.file = std::move(*file), .bytes = bytes, .sha256 = std::move(sum)};
 }
 
 }  // namespace
 
 Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
   simdjson::dom::parser parser;
-  const auto root = parse_json(parser, text);
-  if (!root) return std::unexpected(root.error());
-  const auto format = text_of(*root, "format");
+  const auto root = TRY(parse_json(parser, text));
+  const auto format = text_of(root, "format");
   if (!format) return std::unexpected(format.error());
   if (*format != kParquetFormat) return fail(Errc::kUnsupported, "the format is {}, not {}", quote(*format), kParquetFormat);
   std::uint64_t version = 0;
-  if ((*root)["version"].get(version) != simdjson::SUCCESS || version != 2) {
+  if (root["version"].get(version) != simdjson::SUCCESS || version != 2) {
     return fail(Errc::kUnsupported, "the version is not 2");
   }
   ParquetMetadata metadata;
-  metadata.modality = text_of(*root, "modality").value_or("");
-  metadata.key = text_of(*root, "key").value_or("");
-  if (std::uint64_t count = 0; (*root)["tensor_count"].get(count) == simdjson::SUCCESS) metadata.tensor_count = count;
-  if (simdjson::dom::array times; (*root)["time_boundaries"].get(times) == simdjson::SUCCESS) {
+  metadata.modality = text_of(root, "modality").value_or("");
+  metadata.key = text_of(root, "key").value_or("");
+  if (std::uint64_t count = 0; root["tensor_count"].get(count) == simdjson::SUCCESS) metadata.tensor_count = count;
+  if (simdjson::dom::array times; root["time_boundaries"].get(times) == simdjson::SUCCESS) {
     metadata.time_boundaries.emplace();
     for (const element& each : times) {
       double time = 0;
@@ -59,11 +58,10 @@ Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
     }
   }
   simdjson::dom::array parts;
-  if ((*root)["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list called 'parts'");
+  if (root["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list called 'parts'");
   for (const element& each : parts) {
-    auto part = parse_part(each);
-    if (!part) return std::unexpected(part.error());
-    metadata.parts.push_back(std::move(*part));
+    auto part = TRY(parse_part(each));
+    metadata.parts.push_back(std::move(part));
   }
   return metadata;
 }

@@ -8,6 +8,8 @@
 
 #include <ballast/error.h>
 
+#include "base/file_names.h"
+
 namespace ballast {
 
 // metadata.json of a directory of Parquet V2 Extended, as far as it is needed to read it.
@@ -25,7 +27,6 @@ struct ParquetMetadata {
 };
 
 inline constexpr std::string_view kParquetFormat = "parquet_v2_extended";
-inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
 
 Result<ParquetMetadata> parse_parquet_metadata(std::string_view text);
 

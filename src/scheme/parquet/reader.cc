@@ -6,13 +6,13 @@
 
 #include <ballast/config.h>
 #include <ballast/convert.h>
-#include <ballast/quantize.h>
 
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/parquet/parquet.h"
-#include "calibrate/equalization.h"
+#include "quantize/column_scales.h"
 #include "scheme/parquet/metadata.h"
 #include "scheme/reader.h"
 #include "scheme/time_aware_table.h"
@@ -40,18 +40,30 @@ struct Part {
 
 std::uint64_t row_count(const std::vector<std::uint64_t>& shape) { return shape.empty() ? 1 : shape.front(); }
 
+// A weight and how its rows are coded.
+struct Entry {
+  Weight weight;
+  RowFormat format;
+};
+
 // What the first block of a tensor says about it, checked.
-Result<QuantizedTensor> describe(const parquet::Block& block) {
+Result<Entry> describe(const parquet::Block& block) {
   const auto dtype = parse_dtype(block.dtype);
   if (!dtype) return fail(Errc::kUnsupported, "its dtype is {}", quote(block.dtype));
   const auto elements = checked_elements(block.shape);
   const auto all_bits = elements ? checked_mul(*elements, bits(*dtype)) : std::nullopt;
   if (!all_bits) return fail(Errc::kCorrupt, "its shape {} has more values than 64 bits can count", to_string(block.shape));
-  QuantizedTensor tensor{.name = block.layer_name, .dtype = *dtype, .shape = block.shape, .rows = row_count(block.shape)};
+  Entry entry{.weight = {.name = block.layer_name,
+                         .dtype = *dtype,
+                         .shape = block.shape,
+                         .storage = {},
+                         .tensors = {block.layer_name},
+                         .rows = row_count(block.shape),
+                         .file = {}},
+              .format = {}};
   if (block.quant_type == "none") {
-    tensor.format = {.bits = 0};
-    tensor.bytes = *all_bits / 8;
-    return tensor;
+    entry.weight.bytes = *all_bits / 8;
+    return entry;
   }
   constexpr unsigned kBits[] = {2, 3, 4, 5, 6, 8};
   constexpr std::uint64_t kGroups[] = {32, 64, 128, 256};
@@ -70,58 +82,59 @@ Result<QuantizedTensor> describe(const parquet::Block& block) {
   if (*elements == 0 || block.shape.size() < 2) {
     return fail(Errc::kCorrupt, "its shape is {}, which has nothing to quantize", to_string(block.shape));
   }
-  tensor.format = {.columns = *elements / tensor.rows,
-                   .bits = width,
-                   .group_size = static_cast<unsigned>(group),
-                   .affine = Affine::kScaleZero,
-                   .parameters = DType::kBF16};
-  tensor.bytes = tensor.rows * tensor.format.stored_bytes();
-  return tensor;
+  entry.weight.storage = {.scheme = "parquet", .mode = {}, .bits = width, .group_size = static_cast<unsigned>(group)};
+  entry.format = {.columns = *elements / entry.weight.rows,
+                  .bits = width,
+                  .group_size = static_cast<unsigned>(group),
+                  .affine = Affine::kScaleZero,
+                  .parameters = DType::kBF16};
+  entry.weight.bytes = entry.weight.rows * entry.format.stored_bytes();
+  return entry;
 }
 
-class ParquetSource final : public QuantizedSource {
+class ParquetReader final : public WeightsReader {
  public:
-  explicit ParquetSource(std::string directory) : directory_(std::move(directory)) {}
+  ParquetReader(std::string path, std::string directory, ReadOptions options)
+      : path_(std::move(path)), directory_(std::move(directory)), options_(std::move(options)) {}
 
   Result<void> open() {
-    const auto library = parquet::load_library();
-    if (!library) return std::unexpected(library.error());
+    const auto library = TRY(parquet::load_library());
     const std::string path = join_path(directory_, kParquetMetadataFile);
-    const auto text = read_text(path);
+    const auto text = read_text(path, options_);
     if (!text) return fail_at(shown(path), text.error());
     const auto metadata = parse_parquet_metadata(*text);
     if (!metadata) return fail_at(shown(path), metadata.error());
-    modality_ = metadata->modality;
+    for (const Modality known : {Modality::kText, Modality::kCode, Modality::kImage, Modality::kAudio}) {
+      if (name(known) == metadata->modality) modality_ = known;
+    }
     boundaries_ = metadata->time_boundaries;
-    const std::string config_path = join_path(directory_, "config.json");
-    if (const auto config_text = read_text(config_path)) {
+    const std::string config_path = join_path(directory_, kConfigFile);
+    if (const auto config_text = read_text(config_path, options_)) {
       auto config = parse_config(*config_text);
       if (!config) return fail_at(shown(config_path), config.error());
-      config_ = std::move(config->json);
+      config_ = std::move(*config);
     }
     for (const ParquetMetadata::Part& part : metadata->parts) {
-      if (auto opened = open_part(**library, part); !opened) return opened;
+      TRY(open_part(*library, part));
     }
-    if (auto checked = check_blocks(); !checked) return checked;
-    if (metadata->tensor_count.value_or(tensors_.size()) != tensors_.size()) {
+    TRY(check_blocks());
+    if (metadata->tensor_count.value_or(weights().size()) != weights().size()) {
       return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", shown(path), *metadata->tensor_count,
-                  tensors_.size());
+                  weights().size());
     }
     return {};
   }
 
-  QuantizeFormat format() const override { return QuantizeFormat::kParquet; }
+  std::string_view scheme() const override { return "parquet"; }
+  const std::string& path() const override { return path_; }
   const std::string& directory() const override { return directory_; }
-  std::span<const QuantizedTensor> tensors() const override { return tensors_; }
-  std::uint64_t file_size() const override {
-    std::uint64_t bytes = 0;
-    for (const Part& part : parts_) bytes += part.source->size();
-    return bytes;
-  }
-  std::vector<std::string> files() const override {
-    std::vector<std::string> paths;
-    for (const Part& part : parts_) paths.push_back(part.path);
-    return paths;
+  const std::optional<ModelConfig>& config() const override { return config_; }
+  Modality modality() const override { return modality_; }
+  bool knows_original() const override { return true; }
+  std::vector<ModelFile> files() const override {
+    std::vector<ModelFile> files;
+    for (const Part& part : parts_) files.push_back({.path = part.path, .size = part.source->size()});
+    return files;
   }
 
   void expect_all() const override {
@@ -131,14 +144,11 @@ class ParquetSource final : public QuantizedSource {
     }
   }
 
-  std::string modality() const override { return modality_; }
-  std::string config() const override { return config_; }
-
   Result<std::optional<std::vector<double>>> time_boundaries() const override { return boundaries_; }
 
   Result<std::optional<TimeAwareTable>> read_time_aware() const override {
     std::optional<TimeAwareTable> table;
-    for (const QuantizedTensor& tensor : tensors_) {
+    for (const Weight& tensor : weights()) {
       if (!tensor.is_quantized()) continue;
       for (const Place& place : places_.find(tensor.name)->second) {
         const Part& part = parts_[place.part];
@@ -178,63 +188,50 @@ class ParquetSource final : public QuantizedSource {
     return sums;
   }
 
-  Result<void> read_rows(std::string_view name, std::uint64_t first, const CodedRows& out) const override {
-    const QuantizedTensor* const tensor = find(name);
-    if (tensor == nullptr || !tensor->is_quantized()) {
-      return fail(Errc::kNotFound, "{}: no quantized tensor {}", shown(directory_), quote(name));
-    }
-    const RowFormat& format = tensor->format;
+  Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
+    const RowFormat& format = this->format(weight);
     const std::uint64_t count = out.packed.size() / format.packed_bytes();
-    return for_each_part(*tensor, first, count, [&](const Place& place, std::uint64_t from, std::uint64_t rows) -> Result<void> {
-      const auto values = read_block(place, format.packed_bytes() * place.rows, format.groups() * place.rows);
-      if (!values) return std::unexpected(values.error());
+    return for_each_part(weight, first, count, [&](const Place& place, std::uint64_t from, std::uint64_t rows) -> Result<void> {
+      const auto values = TRY(read_block(place, format.packed_bytes() * place.rows, format.groups() * place.rows));
       const std::uint64_t skip = from - place.first_row;
       const std::uint64_t to = from - first;
-      std::memcpy(out.packed.data() + to * format.packed_bytes(), values->data.data() + skip * format.packed_bytes(),
+      std::memcpy(out.packed.data() + to * format.packed_bytes(), values.data.data() + skip * format.packed_bytes(),
                   rows * format.packed_bytes());
-      std::copy_n(values->scales.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+      std::copy_n(values.scales.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
                   out.scales.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
-      std::copy_n(values->zero_points.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+      std::copy_n(values.zero_points.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
                   out.offsets.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
       return {};
     });
   }
 
-  Result<void> dequantize(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
-                          std::span<std::byte> out) const override {
-    const QuantizedTensor* const tensor = find(name);
-    if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", shown(directory_), quote(name));
-    const RowFormat& format = tensor->format;
+  Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
+                         std::span<std::byte> out) const override {
+    const RowFormat& format = this->format(weight);
     std::vector<std::byte> packed(count * format.packed_bytes());
     std::vector<float> scales(count * format.groups());
     std::vector<float> offsets(count * format.groups());
-    if (auto read = read_rows(name, first, {.packed = packed, .scales = scales, .offsets = offsets}); !read) return read;
+    TRY(read_codes(weight, first, {.packed = packed, .scales = scales, .offsets = offsets}));
     std::vector<float> values(count * format.columns);
     dequantize_rows(format, packed, scales, offsets, values);
-    const auto converted = convert_values(DType::kF32, std::as_bytes(std::span(values)), dtype, out);
-    if (!converted) return std::unexpected(converted.error());
+    TRY(convert_values(DType::kF32, std::as_bytes(std::span(values)), dtype, out));
     return {};
   }
 
-  // Blocks of tensors that were kept lie side by side, as their rows do.
-  Result<void> read_kept(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const override {
-    const QuantizedTensor* const tensor = find(name);
-    if (tensor == nullptr || tensor->is_quantized()) {
-      return fail(Errc::kNotFound, "{}: no tensor {} that was kept", shown(directory_), quote(name));
-    }
-    if (offset > tensor->bytes || out.size() > tensor->bytes - offset) {
+  // Blocks of weights that are not quantized lie side by side, as their rows do.
+  Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const override {
+    if (weight.is_quantized() || offset > weight.bytes || out.size() > weight.bytes - offset) {
       return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(directory_),
-                  quote(name), tensor->bytes, out.size(), offset);
+                  quote(weight.name), weight.bytes, out.size(), offset);
     }
     std::uint64_t begin = 0;
-    for (const Place& place : places_.find(name)->second) {
-      const std::uint64_t bytes = kept_bytes(*tensor, place.rows);
+    for (const Place& place : places_.find(weight.name)->second) {
+      const std::uint64_t bytes = plain_bytes(weight, place.rows);
       const std::uint64_t from = std::max(begin, offset);
       const std::uint64_t to = std::min(begin + bytes, offset + out.size());
       if (from < to) {
-        const auto values = read_block(place, bytes, 0);
-        if (!values) return std::unexpected(values.error());
-        std::memcpy(out.data() + (from - offset), values->data.data() + (from - begin), to - from);
+        const auto values = TRY(read_block(place, bytes, 0));
+        std::memcpy(out.data() + (from - offset), values.data.data() + (from - begin), to - from);
       }
       begin += bytes;
     }
@@ -244,7 +241,7 @@ class ParquetSource final : public QuantizedSource {
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
     Part opened{.path = join_path(directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
-    auto source = open_path(opened.path, {.access = Access::kPread});
+    auto source = open_path(opened.path, {.access = Access::kPread, .interrupted = options_.interrupted});
     if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
       return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", shown(opened.path), (*source)->size(), kParquetMetadataFile,
@@ -270,7 +267,7 @@ class ParquetSource final : public QuantizedSource {
         }
       }
     }
-    for (const QuantizedTensor& tensor : tensors_) {
+    for (const auto& [tensor, format] : entries_) {
       const std::vector<Place>& places = places_.find(tensor.name)->second;
       const std::uint64_t rows = places.back().first_row + places.back().rows;
       const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
@@ -279,39 +276,42 @@ class ParquetSource final : public QuantizedSource {
                     quote(tensor.name), places.size(), count, rows, tensor.rows);
       }
     }
-    for (QuantizedTensor& tensor : tensors_) {
-      if (auto read = read_restore(tensor); !read) return read;
+    for (Entry& entry : entries_) {
+      TRY(read_restore(entry));
+      add(std::move(entry.weight), entry.format);
     }
-    index_tensors();
+    entries_.clear();
+    index_weights();
     return {};
   }
 
   // What the first block says about the columns, if they were scaled.
-  Result<void> read_restore(QuantizedTensor& tensor) {
-    const Place& place = places_.find(tensor.name)->second.front();
+  Result<void> read_restore(Entry& entry) {
+    const Place& place = places_.find(entry.weight.name)->second.front();
     const auto& text = parts_[place.part].reader->blocks()[place.block].spatial_quant_json;
-    if (!text || !tensor.is_quantized()) return {};
+    if (!text || !entry.weight.is_quantized()) return {};
     std::vector<float>& restore = restore_.emplace_back();
     auto read = read_floats(*text, "equalization_scales", restore);
-    if (read && restore.size() != tensor.format.columns) {
-      read = fail(Errc::kCorrupt, "has scales for {} columns, there are {}", restore.size(), tensor.format.columns);
+    if (read && restore.size() != entry.format.columns) {
+      read = fail(Errc::kCorrupt, "has scales for {} columns, there are {}", restore.size(), entry.format.columns);
     }
     if (read) read = check_restore(restore);
     if (!read) {
-      const std::string where = fmt::format("tensor {}: spatial_quant_json", quote(tensor.name));
+      const std::string where = fmt::format("tensor {}: spatial_quant_json", quote(entry.weight.name));
       return fail_at(escape(parts_[place.part].path), std::move(read.error()).at(where));
     }
-    tensor.format.restore = restore;
+    entry.format.restore = restore;
+    entry.weight.storage.equalized = true;
     return {};
   }
 
   Result<void> add_block(std::size_t part, std::size_t index, const parquet::Block& block) {
-    auto tensor = describe(block);
-    if (!tensor) return std::unexpected(tensor.error());
+    auto entry = TRY(describe(block));
+    const Weight& tensor = entry.weight;
     std::vector<Place>& places = places_[block.layer_name];
     if (places.empty()) {
-      tensor->file = parts_[part].path;
-      tensors_.push_back(*tensor);
+      entry.weight.file = parts_[part].path;
+      entries_.push_back(entry);
     } else {
       const parquet::Block& first = parts_[places.front().part].reader->blocks()[places.front().block];
       const bool same = first.shape == block.shape && first.dtype == block.dtype && first.quant_type == block.quant_type &&
@@ -319,12 +319,12 @@ class ParquetSource final : public QuantizedSource {
       if (!same) return fail(Errc::kCorrupt, "block {} says other things about it than the first", block.block);
     }
     const std::uint64_t next = places.empty() ? 0 : places.back().first_row + places.back().rows;
-    if (block.block != places.size() || block.row_offset != next || block.row_count > tensor->rows - next) {
+    if (block.block != places.size() || block.row_offset != next || block.row_count > tensor.rows - next) {
       return fail(Errc::kCorrupt, "block {} has rows {} to {}, expected block {} from row {} on", block.block, block.row_offset,
                   block.row_offset + block.row_count, places.size(), next);
     }
-    const std::uint64_t elements = *checked_elements(tensor->shape);  // known not to overflow
-    const std::uint64_t expected = tensor->rows == 0 ? 0 : elements / tensor->rows * block.row_count;
+    const std::uint64_t elements = *checked_elements(tensor.shape);  // known not to overflow
+    const std::uint64_t expected = tensor.rows == 0 ? 0 : elements / tensor.rows * block.row_count;
     if (block.num_params != expected) {
       return fail(Errc::kCorrupt, "block {} says {} values, its rows have {}", block.block, block.num_params, expected);
     }
@@ -333,12 +333,12 @@ class ParquetSource final : public QuantizedSource {
   }
 
   // Elements of fewer than 8 bits may leave rows that end within a byte; such tensors have one block.
-  static std::uint64_t kept_bytes(const QuantizedTensor& tensor, std::uint64_t rows) {
+  static std::uint64_t plain_bytes(const Weight& tensor, std::uint64_t rows) {
     return tensor.rows == 0 ? 0 : rows == tensor.rows ? tensor.bytes : tensor.bytes / tensor.rows * rows;
   }
 
   template <class Work>
-  Result<void> for_each_part(const QuantizedTensor& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
+  Result<void> for_each_part(const Weight& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
     if (first > tensor.rows || count > tensor.rows - first) {
       return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(directory_),
                   quote(tensor.name), tensor.rows, count, first);
@@ -347,7 +347,7 @@ class ParquetSource final : public QuantizedSource {
       const std::uint64_t from = std::max(place.first_row, first);
       const std::uint64_t to = std::min(place.first_row + place.rows, first + count);
       if (from >= to) continue;
-      if (auto done = work(place, from, to - from); !done) return done;
+      TRY(work(place, from, to - from));
     }
     return {};
   }
@@ -372,12 +372,14 @@ class ParquetSource final : public QuantizedSource {
     return values;
   }
 
+  std::string path_;
   std::string directory_;
-  std::string modality_;
-  std::string config_;
+  ReadOptions options_;
+  Modality modality_ = Modality::kUnknown;
+  std::optional<ModelConfig> config_;
   std::optional<std::vector<double>> boundaries_;
   std::vector<Part> parts_;
-  std::vector<QuantizedTensor> tensors_;
+  std::vector<Entry> entries_;             // while they are being read
   std::list<std::vector<float>> restore_;  // what formats of tensors refer to
   std::map<std::string, std::vector<Place>, std::less<>> places_;
 };
@@ -386,20 +388,20 @@ class ParquetSource final : public QuantizedSource {
 
 bool is_parquet_model(const std::string& path) {
   if (!is_folder(path)) return false;
-  const auto is_part = [](const ListedFile& file) { return file.name.starts_with("model-") && file.name.ends_with(".parquet"); };
   // Of a server it takes more requests to tell what there is than to ask for one file.
   const auto files = is_uri(path) ? Result<std::vector<ListedFile>>() : list_folder(path);
-  if (files && std::ranges::any_of(*files, is_part)) return true;
+  if (files && std::ranges::any_of(*files, is_parquet_part, &ListedFile::name)) return true;
   const auto text = read_text(join_path(path, kParquetMetadataFile));
   return text && text->find(kParquetFormat) != std::string::npos;
 }
 
-Result<std::unique_ptr<QuantizedSource>> open_parquet_quantized(const std::string& path) {
-  const auto pinned = pin_path(path);
+Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options) {
+  const ReadOptions read = read_options(options);
+  const auto pinned = pin_path(path, read);
   if (!pinned) return fail_at(shown(path), pinned.error());
-  auto source = std::make_unique<ParquetSource>(*pinned);
-  if (auto opened = source->open(); !opened) return std::unexpected(opened.error());
-  return source;
+  auto reader = std::make_unique<ParquetReader>(without_secrets(path), *pinned, read);
+  TRY(reader->open());
+  return reader;
 }
 
 }  // namespace ballast

@@ -10,13 +10,16 @@
 #include <openssl/evp.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/remote/hub.h"
 #include "source/remote/patience.h"
 #include "source/remote/read_ahead.h"
 #include "source/remote/remote_source.h"
 #include "source/remote/s3.h"
+#include "source/text.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -68,52 +71,24 @@ Address http_address(const std::string& uri) {
 }
 
 Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions& options) {
-  auto file = remote::RemoteFile::open(std::move(address), remote::kFrontBytes, options.interrupted);
-  if (!file) return std::unexpected(file.error());
-  return remote::read_ahead(remote::open_remote_source(std::move(*file)));
+  auto file = TRY(remote::RemoteFile::open(std::move(address), remote::kFrontBytes, options.interrupted));
+  return remote::read_ahead(remote::open_remote_source(std::move(file)));
 }
 
 // A file of the hub that the cache has, or nothing. `path` is pinned.
 Result<std::optional<std::string>> find_cached(const std::string& path) {
-  const auto place = remote::parse_hub_place(path);
-  if (!place) return std::unexpected(place.error());
-  auto cached = remote::HubCache(place->repo).find(place->revision, place->file);
+  const auto place = TRY(remote::parse_hub_place(path));
+  auto cached = remote::HubCache(place.repo).find(place.revision, place.file);
   if (!cached && remote::is_hub_offline()) {
     return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
   }
   return cached;
 }
 
-// Those that a model can have, of its weights and of what goes along with them.
-constexpr std::array<const char*, 24> kUsualNames{"added_tokens.json",
-                                                  "chat_template.jinja",
-                                                  "chat_template.json",
-                                                  "config.json",
-                                                  "equalization.safetensors",
-                                                  "generation_config.json",
-                                                  "merges.txt",
-                                                  "metadata.json",
-                                                  "model.safetensors",
-                                                  "model.safetensors.index.json",
-                                                  "model_index.json",
-                                                  "preprocessor_config.json",
-                                                  "processor_config.json",
-                                                  "quantization_config.json",
-                                                  "sentencepiece.bpe.model",
-                                                  "special_tokens_map.json",
-                                                  "spiece.model",
-                                                  "timeaware.safetensors",
-                                                  "tokenizer.json",
-                                                  "tokenizer.model",
-                                                  "tokenizer_config.json",
-                                                  "vocab.json",
-                                                  "weights.mlx",
-                                                  "weights.safetensors"};
-
 // Whether there is such a file, and how long it is.
-Result<std::optional<ListedFile>> probe(const std::string& folder, const char* name, const ReadOptions& options) {
+Result<std::optional<ListedFile>> probe(const std::string& folder, std::string_view name, const ReadOptions& options) {
   const auto file = remote::RemoteFile::open(http_address(join_path(folder, name)), 1, options.interrupted);
-  if (file) return ListedFile{.name = name, .size = (*file)->version().size};
+  if (file) return ListedFile{.name = std::string(name), .size = (*file)->version().size};
   if (file.error().code == Errc::kNotFound) return std::nullopt;
   return std::unexpected(file.error());
 }
@@ -122,19 +97,18 @@ Result<std::optional<ListedFile>> probe(const std::string& folder, const char* n
 bool is_refusal(const Error& error) { return error.system_error == EACCES; }
 
 Result<std::vector<ListedFile>> probe_folder(const std::string& folder, const ReadOptions& options) {
-  if (auto checked = check_host(folder); !checked) return std::unexpected(checked.error());
+  TRY(check_host(folder));
   std::mutex mutex;
   std::vector<ListedFile> files;
   std::optional<Error> refusal;
-  const auto probed = try_parallel(kUsualNames.size(), remote::kConnections, [&](unsigned, std::size_t i) -> Result<void> {
-    auto found = probe(folder, kUsualNames[i], options);
+  TRY(try_parallel(kKnownFiles.size(), remote::kConnections, [&](unsigned, std::size_t i) -> Result<void> {
+    auto found = probe(folder, kKnownFiles[i].name, options);
     const std::scoped_lock lock(mutex);
     if (!found && !is_refusal(found.error())) return std::unexpected(std::move(found.error()));
     if (!found) refusal = std::move(found.error());
     if (found && *found) files.push_back(std::move(**found));
     return {};
-  });
-  if (!probed) return std::unexpected(probed.error());
+  }));
   if (refusal && files.empty()) return std::unexpected(std::move(*refusal));
   return files;
 }
@@ -156,40 +130,29 @@ Result<std::vector<ListedFile>> list_local(const std::string& folder) {
 }  // namespace
 
 Result<Address> address_of(const std::string& uri) {
-  if (auto checked = check_host(uri); !checked) return std::unexpected(checked.error());
+  TRY(check_host(uri));
   if (is_http(uri)) return http_address(uri);
   if (is_s3(uri)) return remote::s3_address(uri);
   if (!is_hub(uri)) return fail_scheme(uri);
-  const auto place = remote::parse_hub_place(uri);
-  if (!place) return std::unexpected(place.error());
-  if (place->file.empty()) return fail(Errc::kInvalidArgument, "names a model and no file of it");
-  return remote::hub_address(*place);
+  const auto place = TRY(remote::parse_hub_place(uri));
+  if (place.file.empty()) return fail(Errc::kInvalidArgument, "names a model and no file of it");
+  return remote::hub_address(place);
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options) {
   if (!is_uri(path)) return open_file(path, options.access, options.map_mode);
-  const auto pinned = pin_path(path, options);
-  if (!pinned) return std::unexpected(pinned.error());
+  const auto pinned = TRY(pin_path(path, options));
   if (is_hub(path)) {
-    const auto cached = find_cached(*pinned);
-    if (!cached) return std::unexpected(cached.error());
-    if (*cached) return open_file(**cached, options.access, options.map_mode);
+    const auto cached = TRY(find_cached(pinned));
+    if (cached) return open_file(*cached, options.access, options.map_mode);
   }
-  auto address = address_of(*pinned);
-  if (!address) return std::unexpected(address.error());
-  return open_address(std::move(*address), options);
+  auto address = TRY(address_of(pinned));
+  return open_address(std::move(address), options);
 }
 
 Result<std::string> read_text(const std::string& path, const ReadOptions& options) {
-  constexpr std::uint64_t kLargest = 100'000'000;
-  const auto source = open_path(path, {.access = Access::kPread, .interrupted = options.interrupted});
-  if (!source) return std::unexpected(source.error());
-  if ((*source)->size() > kLargest) {
-    return fail(Errc::kCorrupt, "file of {} bytes exceeds the limit of {} bytes", (*source)->size(), kLargest);
-  }
-  std::string text((*source)->size(), '\0');
-  if (auto read = (*source)->read_at(0, std::as_writable_bytes(std::span(text))); !read) return std::unexpected(read.error());
-  return text;
+  const auto source = TRY(open_path(path, {.access = Access::kPread, .interrupted = options.interrupted}));
+  return read_text(*source);
 }
 
 bool is_folder(const std::string& path) {
@@ -201,10 +164,7 @@ bool is_folder(const std::string& path) {
     const auto place = remote::parse_hub_place(path);
     if (!place || place->file.empty()) return place.has_value();
   }
-  constexpr std::array<std::string_view, 10> kEndings{".safetensors", ".mlx", ".json",  ".parquet", ".yaml",
-                                                      ".yml",         ".txt", ".model", ".npy",     ".bin"};
-  const std::string name = file_name(path);
-  return std::ranges::none_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+  return !has_file_suffix(file_name(path));
 }
 
 Result<bool> exists(const std::string& path, const ReadOptions& options) {
@@ -228,10 +188,9 @@ std::uint64_t size_of(const std::string& file) {
 }
 
 Result<std::vector<ListedFile>> list_folder(const std::string& folder, const ReadOptions& options) {
-  auto files = is_uri(folder) ? list_tree(folder, options) : list_local(folder);
-  if (!files) return files;
-  std::erase_if(*files, [](const ListedFile& file) { return file.name.find('/') != std::string::npos; });
-  std::ranges::sort(*files, {}, &ListedFile::name);
+  auto files = TRY(is_uri(folder) ? list_tree(folder, options) : list_local(folder));
+  std::erase_if(files, [](const ListedFile& file) { return file.name.find('/') != std::string::npos; });
+  std::ranges::sort(files, {}, &ListedFile::name);
   return files;
 }
 
@@ -246,7 +205,7 @@ Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadO
 }
 
 Result<std::string> pin_path(const std::string& path, const ReadOptions& options) {
-  if (auto checked = check_host(path); !checked) return std::unexpected(checked.error());
+  TRY(check_host(path));
   if (!is_hub(path)) return path;
   auto place = remote::parse_hub_place(path);
   if (place) place = remote::pin(std::move(*place), options.interrupted);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <ballast/error.h>
-#include <ballast/model.h>
+#include <ballast/open_options.h>
 
 #include "source/listing.h"
 #include "source/remote/remote_file.h"

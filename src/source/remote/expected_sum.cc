@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include "base/try.h"
 #include "source/sha256.h"
 #include "source/source.h"
 
@@ -42,7 +43,7 @@ Result<std::string> git_sum(const Source& source) {
   std::vector<std::byte> block(kBlock);
   for (std::uint64_t at = 0; at < source.size(); at += block.size()) {
     const std::span part(block.data(), std::min<std::uint64_t>(block.size(), source.size() - at));
-    if (auto read = source.read_at(at, part); !read) return std::unexpected(read.error());
+    TRY(source.read_at(at, part));
     EVP_DigestUpdate(context.get(), part.data(), part.size());
   }
   std::array<unsigned char, 20> digest{};
@@ -77,9 +78,8 @@ ExpectedSum expected_sum(const ListedFile& listed, const Answer& answer) {
 }
 
 Result<std::string> sum_of(const std::string& path, const std::string& kind) {
-  const auto source = open_file(path, Access::kPread);
-  if (!source) return std::unexpected(source.error());
-  return kind == "git" ? git_sum(**source) : sha256(**source);
+  const auto source = TRY(open_file(path, Access::kPread));
+  return kind == "git" ? git_sum(*source) : sha256(*source);
 }
 
 }  // namespace ballast::remote

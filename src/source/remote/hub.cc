@@ -9,9 +9,10 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "source/path/path.h"
+#include "base/try.h"
 #include "source/remote/environment.h"
 #include "source/remote/patience.h"
+#include "source/text.h"
 #include "source/uri.h"
 
 namespace ballast::remote {
@@ -44,7 +45,7 @@ std::string token() {
   std::string found = environment({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"});
   if (found.empty()) {
     const std::string path = environment({"HF_TOKEN_PATH"});
-    found = read_text(path.empty() ? home_folder() + "/token" : path).value_or("");
+    found = read_text_file(path.empty() ? home_folder() + "/token" : path).value_or("");
   }
   return std::string(trimmed(found));
 }
@@ -104,10 +105,9 @@ bool is_no_answer(const Result<std::string>& text, const Answer& answer) {
 
 Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::string_view prefix) {
   simdjson::dom::parser parser;
-  const auto document = parse_json(parser, text);
-  if (!document) return std::unexpected(document.error());
+  const auto document = TRY(parse_json(parser, text));
   simdjson::dom::array entries;
-  if (document->get(entries) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the list of files is no array");
+  if (document.get(entries) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the list of files is no array");
   std::vector<ListedFile> files;
   for (const simdjson::dom::element entry : entries) {
     std::string_view kind;
@@ -229,9 +229,8 @@ Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupt
       return cached;
     }
     if (!text) return std::unexpected(text.error());
-    auto page = parse_hub_page(*text, prefix);
-    if (!page) return std::unexpected(page.error());
-    if (auto added = listing.add_page(std::move(*page)); !added) return std::unexpected(added.error());
+    auto page = TRY(parse_hub_page(*text, prefix));
+    TRY(listing.add_page(std::move(page)));
     const std::string next = next_page(answer);
     if (next == url || (!next.empty() && uri_origin(resolve_reference(url, next)) != uri_origin(url))) {
       return fail(Errc::kCorrupt, "the list of files goes on at {}", quote(next));
@@ -272,7 +271,7 @@ std::vector<ListedFile> HubCache::list(const std::string& commit) const {
 
 std::optional<std::string> HubCache::commit_of(const std::string& revision) const {
   if (is_commit(revision)) return revision;
-  const auto text = read_text(folder_ + "/refs/" + revision);
+  const auto text = read_text_file(folder_ + "/refs/" + revision);
   const std::string_view commit = text ? trimmed(*text) : "";
   return is_commit(commit) ? std::optional<std::string>(commit) : std::nullopt;
 }

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace ballast::remote {
 namespace {
@@ -118,7 +119,7 @@ Result<std::string> get_text(const std::function<Request()>& make_request, std::
   Patience patience(Patience::Partial::kLost, interrupted, tries);
   std::string text;
   bool is_too_long = false;
-  const auto got = patience.ask(
+  const auto got = TRY(patience.ask(
       [&] {
         text.clear();
         return make_request();
@@ -127,11 +128,10 @@ Result<std::string> get_text(const std::function<Request()>& make_request, std::
         is_too_long = piece.size() > limit - text.size();
         if (!is_too_long) text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
         return !is_too_long;
-      });
-  if (!got) return std::unexpected(got.error());
+      }));
   if (is_too_long) return fail(Errc::kCorrupt, "the answer exceeds the limit of {} bytes", limit);
-  if (answer != nullptr) *answer = *got;
-  if (!got->is_success()) return std::unexpected(refusal(*got, {}));
+  if (answer != nullptr) *answer = got;
+  if (!got.is_success()) return std::unexpected(refusal(got, {}));
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/try.h"
 
 namespace ballast::remote {
 namespace {
@@ -158,13 +159,12 @@ class ReadAhead final : public Source {
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     const auto plan = current();
     while (plan && !out.empty()) {
-      const auto taken = plan->take(offset, out);
-      if (!taken) return std::unexpected(taken.error());
-      if (!taken->is_copied) {
-        if (auto read = source_->read_at(offset, out.first(taken->bytes)); !read) return read;
+      const auto taken = TRY(plan->take(offset, out));
+      if (!taken.is_copied) {
+        TRY(source_->read_at(offset, out.first(taken.bytes)));
       }
-      offset += taken->bytes;
-      out = out.subspan(taken->bytes);
+      offset += taken.bytes;
+      out = out.subspan(taken.bytes);
     }
     return plan ? Result<void>() : source_->read_at(offset, out);
   }

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "source/remote/patience.h"
 #include "source/uri.h"
 
@@ -96,7 +97,7 @@ RemoteFile::RemoteFile(Address address, Interrupted interrupted, std::uint64_t w
 Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, Interrupted interrupted,
                                                      std::uint64_t whole) {
   std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(interrupted), whole));
-  if (auto read = file->read_front(front); !read) return std::unexpected(read.error());
+  TRY(file->read_front(front));
   return file;
 }
 
@@ -138,7 +139,7 @@ std::optional<Error> RemoteFile::give_up(const Answer& refused, const std::strin
 Result<void> RemoteFile::read_front(std::uint64_t bytes) {
   Patience patience(Patience::Partial::kLost, interrupted_);
   std::uint64_t limit = bytes;  // of what is to come
-  const auto answer = patience.ask(
+  const auto answer = TRY(patience.ask(
       [&] {
         front_.clear();
         return make_request(0, bytes);
@@ -153,9 +154,8 @@ Result<void> RemoteFile::read_front(std::uint64_t bytes) {
         const std::size_t taken = std::min<std::uint64_t>(piece.size(), limit - front_.size());
         front_.insert(front_.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(taken));
         return taken == piece.size();
-      });
-  if (!answer) return std::unexpected(answer.error());
-  return take_first_answer(*answer, bytes);
+      }));
+  return take_first_answer(answer, bytes);
 }
 
 Result<void> RemoteFile::take_first_answer(const Answer& answer, std::uint64_t bytes) {
@@ -215,7 +215,7 @@ Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
     std::string asked;
     bool is_checked = false;
     std::optional<Error> wrong;
-    const auto answer = patience.ask(
+    const auto answer = TRY(patience.ask(
         [&] {
           is_checked = false;
           Request request = make_request(begin, end);
@@ -232,16 +232,15 @@ Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
           begin += piece.size();
           if (!take(piece)) wrong = {.code = Errc::kCancelled, .message = "cancelled"};
           return !wrong;
-        });
-    if (!answer) return std::unexpected(answer.error());
+        }));
     if (wrong) return std::unexpected(std::move(*wrong));
-    if (answer->is_success()) {
-      remember(*answer, asked);
+    if (answer.is_success()) {
+      remember(answer, asked);
       if (begin > before || patience.wait()) continue;
       return fail(Errc::kIo, "{} were asked for, and nothing came", range_text(begin, end));
     }
-    if (auto error = give_up(*answer, asked)) return std::unexpected(std::move(*error));
-    if (!patience.wait()) return std::unexpected(refusal(*answer, address_.hint));
+    if (auto error = give_up(answer, asked)) return std::unexpected(std::move(*error));
+    if (!patience.wait()) return std::unexpected(refusal(answer, address_.hint));
   }
   return {};
 }

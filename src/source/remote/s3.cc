@@ -10,10 +10,11 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "source/path/path.h"
+#include "base/try.h"
 #include "source/remote/environment.h"
 #include "source/remote/patience.h"
 #include "source/remote/sigv4.h"
+#include "source/text.h"
 #include "source/uri.h"
 
 namespace ballast::remote {
@@ -26,7 +27,7 @@ using Section = std::map<std::string, std::string, std::less<>>;
 
 // The members of [name] in a file of AWS's tools; nothing if it has no such section.
 std::optional<Section> read_section(const std::string& path, std::string_view name) {
-  const auto text = read_text(path);
+  const auto text = read_text_file(path);
   if (!text) return std::nullopt;
   std::optional<Section> section;
   bool is_inside = false;
@@ -167,9 +168,8 @@ std::vector<std::string> headers_of(const Settings& settings, const SignedReques
 
 // The settings for a bucket, as far as it is known where that is.
 Result<Settings> settings_for(const Object& object) {
-  auto settings = read_settings();
-  if (!settings) return settings;
-  if (const auto region = bucket_regions().find(object.bucket)) settings->region = *region;
+  auto settings = TRY(read_settings());
+  if (const auto region = bucket_regions().find(object.bucket)) settings.region = *region;
   return settings;
 }
 
@@ -192,20 +192,19 @@ Address make_address(const Settings& settings, const Object& object) {
 // One page of a list.
 Result<std::string> get_page(const Object& bucket, const std::string& query, const Interrupted& interrupted) {
   for (int tries = 0;; ++tries) {
-    const auto settings = settings_for(bucket);
-    if (!settings) return std::unexpected(settings.error());
-    const std::string url = fmt::format("{}?{}", url_of(*settings, bucket), query);
+    const auto settings = TRY(settings_for(bucket));
+    const std::string url = fmt::format("{}?{}", url_of(settings, bucket), query);
     Answer answer;
     const auto xml = get_text(
         [&] {
           return Request{.url = url,
-                         .secret_headers = headers_of(*settings, {.method = "GET", .url = url, .headers = {}}),
-                         .ca_file = settings->ca_file};
+                         .secret_headers = headers_of(settings, {.method = "GET", .url = url, .headers = {}}),
+                         .ca_file = settings.ca_file};
         },
         kLargestPage, interrupted, &answer);
     if (xml || answer.status == 0) return xml;
     const std::string region = told_region(answer);
-    if (tries > 0 || region.empty() || region == settings->region) return std::unexpected(refusal(answer, kHint));
+    if (tries > 0 || region.empty() || region == settings.region) return std::unexpected(refusal(answer, kHint));
     bucket_regions().set(bucket.bucket, region);
   }
 }
@@ -233,47 +232,39 @@ Result<S3Page> parse_s3_page(const std::string& xml, std::string_view prefix) {
 }
 
 Result<Address> s3_address(const std::string& uri) {
-  const auto object = parse(uri);
-  if (!object) return std::unexpected(object.error());
-  if (object->key.empty()) return fail(Errc::kInvalidArgument, "names a bucket and no file in it");
-  const auto settings = settings_for(*object);
-  if (!settings) return std::unexpected(settings.error());
-  return make_address(*settings, *object);
+  const auto object = TRY(parse(uri));
+  if (object.key.empty()) return fail(Errc::kInvalidArgument, "names a bucket and no file in it");
+  const auto settings = TRY(settings_for(object));
+  return make_address(settings, object);
 }
 
 Result<Answer> ask_s3_for_sums(const std::string& uri, const Interrupted& interrupted) {
-  const auto object = parse(uri);
-  if (!object) return std::unexpected(object.error());
-  const auto settings = settings_for(*object);
-  if (!settings) return std::unexpected(settings.error());
-  const std::string url = url_of(*settings, *object);
+  const auto object = TRY(parse(uri));
+  const auto settings = TRY(settings_for(object));
+  const std::string url = url_of(settings, object);
   Patience patience(Patience::Partial::kLost, interrupted);
   return patience.ask(
       [&] {
         const SignedRequest request{.method = "HEAD", .url = url, .headers = {{"x-amz-checksum-mode", "ENABLED"}}};
-        return Request{
-            .url = url, .secret_headers = headers_of(*settings, request), .ca_file = settings->ca_file, .is_head = true};
+        return Request{.url = url, .secret_headers = headers_of(settings, request), .ca_file = settings.ca_file, .is_head = true};
       },
       [](const Answer&, std::span<const std::byte>) { return true; });
 }
 
 Result<std::vector<ListedFile>> list_s3(const std::string& uri, const Interrupted& interrupted) {
-  const auto folder = parse(uri);
-  if (!folder) return std::unexpected(folder.error());
-  std::string prefix = folder->key;
+  const auto folder = TRY(parse(uri));
+  std::string prefix = folder.key;
   if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
   Listing listing;
   std::string token;
   do {
     const std::string more = token.empty() ? "" : fmt::format("continuation-token={}&", percent_encode(token));
     const auto xml =
-        get_page({.bucket = folder->bucket, .key = ""},
-                 fmt::format("{}encoding-type=url&list-type=2&prefix={}", more, percent_encode(prefix)), interrupted);
-    if (!xml) return std::unexpected(xml.error());
-    auto page = parse_s3_page(*xml, prefix);
-    if (!page) return std::unexpected(page.error());
-    if (auto added = listing.add_page(std::move(page->files)); !added) return std::unexpected(added.error());
-    token = std::move(page->next);
+        TRY(get_page({.bucket = folder.bucket, .key = ""},
+                     fmt::format("{}encoding-type=url&list-type=2&prefix={}", more, percent_encode(prefix)), interrupted));
+    auto page = TRY(parse_s3_page(xml, prefix));
+    TRY(listing.add_page(std::move(page.files)));
+    token = std::move(page.next);
   } while (!token.empty());
   return std::move(listing).files();
 }

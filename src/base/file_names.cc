@@ -1,0 +1,69 @@
+#include "base/file_names.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ballast {
+namespace {
+
+template <std::size_t N>
+bool ends_with_any(std::string_view name, const std::array<std::string_view, N>& endings) {
+  return std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+std::optional<std::uint32_t> parse_number(std::string_view digits) {
+  std::uint32_t value = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || error != std::errc{} || stop != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<FileRole> file_role(std::string_view name) {
+  const auto found = std::ranges::find(kKnownFiles, name, &KnownFile::name);
+  return found == kKnownFiles.end() ? std::nullopt : std::optional(found->role);
+}
+
+bool is_weights_name(std::string_view name) {
+  constexpr std::array<std::string_view, 16> kEndings{kParquetSuffix, kSafetensorsSuffix,
+                                                      kIndexSuffix,   kMlxJsonSuffix,
+                                                      ".bin",         ".pt",
+                                                      ".pth",         ".ckpt",
+                                                      ".gguf",        ".ggml",
+                                                      ".h5",          ".npz",
+                                                      ".onnx",        ".tflite",
+                                                      ".msgpack",     ".bin.index.json"};
+  return ends_with_any(name, kEndings);
+}
+
+bool has_file_suffix(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kEndings{
+      kSafetensorsSuffix, kMlxJsonSuffix, kParquetSuffix, ".json", ".yaml", ".yml", ".txt", ".model", ".npy", ".bin"};
+  return ends_with_any(name, kEndings);
+}
+
+std::optional<ShardName> parse_shard_name(std::string_view name) {
+  constexpr std::string_view kOf = "-of-";
+  if (!name.ends_with(kSafetensorsSuffix)) return std::nullopt;
+  name.remove_suffix(kSafetensorsSuffix.size());
+  const std::size_t of = name.rfind(kOf);
+  if (of == std::string_view::npos) return std::nullopt;
+  const std::size_t dash = name.substr(0, of).rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto number = parse_number(name.substr(dash + 1, of - dash - 1));
+  const auto count = parse_number(name.substr(of + kOf.size()));
+  if (!number || !count || *count == 0 || *number > *count) return std::nullopt;
+  return ShardName{
+      .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
+}
+
+bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(kParquetSuffix); }
+
+bool is_model_name(std::string_view name) {
+  const auto role = file_role(name);
+  return role == FileRole::kWeights || role == FileRole::kSideWeights || role == FileRole::kQuantization ||
+         is_parquet_part(name) || name.ends_with(kIndexSuffix) || parse_shard_name(name).has_value();
+}
+
+}  // namespace ballast

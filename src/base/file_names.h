@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ballast {
+
+// The files that model directories have, under their usual names: the one table that locating, copying, downloading and probing
+// servers go by.
+enum class FileRole : std::uint8_t {
+  kIndex,         // names the shard of each tensor
+  kWeights,       // a whole model
+  kSideWeights,   // tensors beside the weights, written by a scheme
+  kConfig,        // of the model
+  kQuantization,  // how the weights are quantized: wrong beside weights that are not
+  kCompanion,     // tokenizer and the like, which any format of the weights can use
+};
+
+struct KnownFile {
+  std::string_view name;
+  FileRole role;
+};
+
+inline constexpr std::string_view kConfigFile = "config.json";
+inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+inline constexpr std::string_view kQuantizationConfigFile = "quantization_config.json";
+inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
+inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
+inline constexpr std::string_view kEqualizationFile = "equalization.safetensors";
+inline constexpr std::string_view kHfQuantConfigFile = "hf_quant_config.json";   // ModelOpt
+inline constexpr std::string_view kQuantizeConfigFile = "quantize_config.json";  // GPTQ
+inline constexpr std::string_view kQuantConfigFile = "quant_config.json";        // AWQ
+
+// A model in one file, the first that is there wins.
+inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};
+
+inline constexpr std::array kKnownFiles{
+    KnownFile{.name = "added_tokens.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "chat_template.jinja", .role = FileRole::kCompanion},
+    KnownFile{.name = "chat_template.json", .role = FileRole::kCompanion},
+    KnownFile{.name = kConfigFile, .role = FileRole::kConfig},
+    KnownFile{.name = kEqualizationFile, .role = FileRole::kSideWeights},
+    KnownFile{.name = "generation_config.json", .role = FileRole::kCompanion},
+    KnownFile{.name = kHfQuantConfigFile, .role = FileRole::kQuantization},
+    KnownFile{.name = "merges.txt", .role = FileRole::kCompanion},
+    KnownFile{.name = kParquetMetadataFile, .role = FileRole::kCompanion},  // other programs have files of that name, too
+    KnownFile{.name = kSingleFiles[0], .role = FileRole::kWeights},
+    KnownFile{.name = kIndexFile, .role = FileRole::kIndex},
+    KnownFile{.name = "model_index.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "preprocessor_config.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "processor_config.json", .role = FileRole::kCompanion},
+    KnownFile{.name = kQuantConfigFile, .role = FileRole::kQuantization},
+    KnownFile{.name = kQuantizationConfigFile, .role = FileRole::kQuantization},
+    KnownFile{.name = kQuantizeConfigFile, .role = FileRole::kQuantization},
+    KnownFile{.name = "sentencepiece.bpe.model", .role = FileRole::kCompanion},
+    KnownFile{.name = "special_tokens_map.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "spiece.model", .role = FileRole::kCompanion},
+    KnownFile{.name = kTimeAwareFile, .role = FileRole::kSideWeights},
+    KnownFile{.name = "tokenizer.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "tokenizer.model", .role = FileRole::kCompanion},
+    KnownFile{.name = "tokenizer_config.json", .role = FileRole::kCompanion},
+    KnownFile{.name = "vocab.json", .role = FileRole::kCompanion},
+    KnownFile{.name = kSingleFiles[2], .role = FileRole::kWeights},
+    KnownFile{.name = kSingleFiles[1], .role = FileRole::kWeights},
+};
+
+// The role of a file by its exact name; empty for any other.
+std::optional<FileRole> file_role(std::string_view name);
+
+inline constexpr std::string_view kSafetensorsSuffix = ".safetensors";
+inline constexpr std::string_view kMlxJsonSuffix = ".mlx";
+inline constexpr std::string_view kParquetSuffix = ".parquet";
+inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+
+// Whether a name ends as weights do, of any format: some directories hold the same model several times.
+bool is_weights_name(std::string_view name);
+
+// Whether a name of a server ends as files of models do; what does not is taken for a folder.
+bool has_file_suffix(std::string_view name);
+
+// model-00001-of-00003.safetensors: the parts of the name, whatever the number of digits.
+struct ShardName {
+  std::string_view before;  // model-
+  std::uint32_t number;
+  std::size_t digits;
+  std::string_view after;  // -of-00003
+  std::uint32_t count;
+};
+std::optional<ShardName> parse_shard_name(std::string_view name);
+
+// model-00001-of-00003.parquet and the like.
+bool is_parquet_part(std::string_view name);
+
+// Whether a reader would take a file of a directory for the model or a part of it.
+bool is_model_name(std::string_view name);
+
+}  // namespace ballast

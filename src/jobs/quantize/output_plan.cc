@@ -1,0 +1,129 @@
+#include "jobs/quantize/output_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "jobs/companions.h"
+#include "model/identity.h"
+#include "plan/config_json.h"
+#include "scheme/reader.h"
+#include "source/sha256.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hash_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(as_bytes(text));
+  return hash.hex();
+}
+
+// What makes two runs the same work: threads and memory as such do not change a byte.
+std::string make_key(const LayerCoder& coder, Modality modality) {
+  QuantizeConfig config = coder.config();
+  config.num_threads = 0;
+  config.max_memory_limit_mb = 0;
+  const Model& model = coder.model();
+  std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(model));
+  if (const Calibration* const calibration = coder.calibration()) {
+    text += files_json(calibration->statistics().file()) + "\n";
+    // Which Hessians are used depends on the memory that there is.
+    for (std::size_t i = 0; i < model.tensors().size(); ++i) text += calibration->has_feedback(i) ? '1' : '0';
+    text += "\n";
+  }
+  for (const TensorInfo& tensor : model.tensors()) {
+    text += fmt::format("{}\n{} {} {}\n", tensor.name, name(tensor.dtype), to_string(tensor.shape), tensor.begin);
+  }
+  return hash_of(text);
+}
+
+// The key, and when the files were changed.
+Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& key) {
+  const std::string files = TRY(describe_files(coder.model()));
+  if (coder.calibration() == nullptr) return hash_of(key + files);
+  return hash_of(key + files + TRY(describe_files(coder.calibration()->statistics().file())));
+}
+
+}  // namespace
+
+std::string folders_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (directory.empty()) return {};
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    std::error_code ignored;
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory(ignored) && !name.starts_with('.')) names.push_back(escape(name));
+  }
+  std::ranges::sort(names);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, const QuantizeOptions& options, Modality modality) {
+  const Model& model = coder.model();
+  OutputPlan output{.model_path = model.path(),
+                    .weights = {},
+                    .blocks = {},
+                    .bits = options.config.bit_width,
+                    .group_size = options.config.group_size,
+                    .time_boundaries = {},
+                    .is_diffusion = is_diffusion_model(model, modality),
+                    .modality = modality == Modality::kUnknown ? "" : std::string(name(modality)),
+                    .settings = settings_json(options.config),
+                    .source = files_json(model),
+                    .source_bytes = model.file_size(),
+                    .key = make_key(coder, modality),
+                    .resume_key = {},
+                    .companions = {}};
+  if (coder.calibration() != nullptr && coder.calibration()->is_time_aware()) {
+    output.time_boundaries = coder.calibration()->boundaries();
+  }
+  if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
+  if (!model.directory().empty()) {
+    output.companions = TRY(find_companions(model.directory(), {}));
+    leave_out_quantization(output.companions);
+  }
+  return with_layers(std::move(output), coder, plan, 1);
+}
+
+OutputPlan with_layers(OutputPlan output, const LayerCoder& coder, const Plan& plan, unsigned attempt) {
+  output.weights.clear();
+  for (std::size_t i = 0; i < plan.size(); ++i) output.weights.push_back(coder.layout(i, plan[i]));
+  output.blocks = cut_blocks(output.weights);
+  if (attempt > 1 && !output.resume_key.empty()) output.resume_key = hash_of(fmt::format("{}{}", output.resume_key, attempt));
+  return output;
+}
+
+bool is_finished(const std::string& directory, const OutputPlan& output, const LayerCoder& coder) {
+  if (coder.scheme().finished_key(directory) != output.key) return false;
+  const auto written = Weights::open(directory);
+  if (!written || !written->time_boundaries()) return false;
+  // By the time of change, which unlike that of the last write nobody can set back.
+  struct stat made{};
+  const std::string last = fmt::format("{}/{}", directory, coder.scheme().last_file());
+  if (::stat(last.c_str(), &made) != 0) return false;
+  const auto is_older = [&](const std::string& path) {
+    struct stat status{};
+    return ::stat(path.c_str(), &status) == 0 &&
+           std::pair(status.st_ctim.tv_sec, status.st_ctim.tv_nsec) <= std::pair(made.st_ctim.tv_sec, made.st_ctim.tv_nsec);
+  };
+  const auto is_there = [&](const Companion& companion) {
+    return is_older(companion.path) && fs::exists(fmt::format("{}/{}", directory, companion.name));
+  };
+  const auto statistics =
+      coder.calibration() != nullptr ? coder.calibration()->statistics().file().files() : std::span<const ModelFile>();
+  return std::ranges::all_of(coder.model().files(), is_older, &ModelFile::path) &&
+         std::ranges::all_of(statistics, is_older, &ModelFile::path) &&
+         std::ranges::all_of(reader_of(*written).files(), is_older, &ModelFile::path) &&
+         std::ranges::all_of(output.companions, is_there);
+}
+
+}  // namespace ballast

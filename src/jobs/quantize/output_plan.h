@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include <ballast/model.h>
+#include <ballast/quantize.h>
+
+#include "jobs/quantize/layer_coder.h"
+
+namespace ballast {
+
+// All of an output that does not depend on what becomes of each layer. `weights` and `blocks` are empty.
+Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, const QuantizeOptions& options, Modality modality);
+
+// The same with layers as the plan has them. `attempt` counts from 1: what an attempt left is of no use to the next.
+OutputPlan with_layers(OutputPlan output, const LayerCoder& coder, const Plan& plan, unsigned attempt);
+
+// Whether a directory holds what the work would make. An output that is older than what it was made of was made of something
+// else; one that is damaged is made again.
+bool is_finished(const std::string& directory, const OutputPlan& output, const LayerCoder& coder);
+
+// The names of the folders in a directory, with commas between.
+std::string folders_in(const std::string& directory);
+
+}  // namespace ballast

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace ballast {
+
+// What the names of tensors tell.
+
+// Whether `text` contains one of `parts`.
+bool has_any(std::string_view text, std::span<const std::string_view> parts);
+
+// model.layers.0.mlp.up_proj for model.layers.0.mlp.up_proj.weight
+std::string_view layer_of(std::string_view tensor);
+
+bool is_of_experts(std::string_view tensor);
+
+}  // namespace ballast

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <ballast/error.h>
+#include <ballast/model.h>
+
+namespace ballast {
+
+// What shows that a model's weights are stored in a way that no scheme here decodes.
+struct ForeignQuantization {
+  std::string scheme;    // gptq, awq, fp8, …, as its config calls it; "unknown" when only a name shows it
+  std::string evidence;  // one line, escaped, that names the file or the tensor: "config.json: quant_method 'gptq'"
+};
+
+// Looks at the config, the files beside the weights and the tensors' names; reads no values. Empty for a plain model and for what
+// a scheme decodes. Of a server it asks for files beside the weights only if some tensor may hold codes and nothing else decides.
+Result<std::optional<ForeignQuantization>> find_foreign(const Model& model);
+
+// kUnsupported, with the evidence, for a model in which find_foreign() finds something.
+Result<void> refuse_foreign(const Model& model);
+
+}  // namespace ballast

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <ballast/error.h>
+#include <ballast/tensor.h>
+
+#include "quantize/rows.h"
+#include "scheme/writer.h"
+
+namespace ballast {
+
+// The matrix that a tensor is quantized as, row by row.
+struct Matrix {
+  std::uint64_t rows;
+  std::uint64_t columns;
+};
+
+// How many bytes the files of an output take, before it is written.
+class SizeModel {
+ public:
+  SizeModel() = default;
+  SizeModel(const SizeModel&) = delete;
+  SizeModel& operator=(const SizeModel&) = delete;
+  virtual ~SizeModel() = default;
+
+  // Whether sizes are exact, or estimates because something is compressed.
+  virtual bool is_exact() const = 0;
+  // Of one quantized weight, given a sample of its rows.
+  virtual Result<std::uint64_t> weight_bytes(const OutputPlan& plan, const WeightLayout& weight,
+                                             const CodedBlock& sample) const = 0;
+  // Of everything but the quantized weights.
+  virtual Result<std::uint64_t> fixed_bytes(const OutputPlan& plan) const = 0;
+};
+
+// One way of storing quantized weights. An object has no state: there is one for each scheme.
+class Scheme {
+ public:
+  Scheme() = default;
+  Scheme(const Scheme&) = delete;
+  Scheme& operator=(const Scheme&) = delete;
+  virtual ~Scheme() = default;
+
+  virtual std::string_view name() const = 0;  // as --format calls it
+
+  // What a tensor is quantized as; empty for one that is always left unquantized.
+  virtual std::optional<Matrix> matrix_of(const TensorInfo& tensor) const = 0;
+  // Refuses columns that groups of this size cannot hold.
+  virtual Result<void> check_groups(const TensorInfo& tensor, const Matrix& matrix, unsigned group_size) const = 0;
+  virtual Affine affine() const = 0;
+  // What scales and offsets of weights of a dtype are rounded to.
+  virtual DType parameter_dtype(DType weights) const = 0;
+
+  // Refuses names by which the scheme could not tell what belongs together. `model` is for messages.
+  virtual Result<void> check_names(const std::string& model, std::span<const WeightLayout> weights) const = 0;
+  virtual Result<std::unique_ptr<SizeModel>> make_size_model() const = 0;
+  // The plan must outlive the writer.
+  virtual Result<std::unique_ptr<QuantizedWriter>> create_writer(const std::string& directory, const OutputPlan& plan,
+                                                                 bool sync) const = 0;
+
+  // OutputPlan::key of what is in a directory; empty when nothing whole is there.
+  virtual std::string finished_key(const std::string& directory) const = 0;
+  // The file that is written last.
+  virtual std::string_view last_file() const = 0;
+};
+
+const Scheme& mlx_scheme();
+const Scheme& parquet_scheme();
+
+// Null for a name that no scheme has.
+const Scheme* find_scheme(std::string_view name);
+
+}  // namespace ballast

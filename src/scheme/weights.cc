@@ -1,0 +1,139 @@
+#include <ballast/weights.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ballast/convert.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "model/state.h"
+#include "scheme/decoded_source.h"
+#include "scheme/foreign.h"
+#include "scheme/mlx/config.h"
+#include "scheme/reader.h"
+#include "scheme/time_aware.h"
+#include "source/uri.h"
+
+namespace ballast {
+
+struct Weights::State {
+  std::unique_ptr<WeightsReader> reader;
+};
+
+Weights::Weights(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Weights::Weights(Weights&&) noexcept = default;
+Weights& Weights::operator=(Weights&&) noexcept = default;
+Weights::~Weights() = default;
+
+const WeightsReader& reader_of(const Weights& weights) { return *weights.state_->reader; }
+
+Result<Weights> Weights::open(const std::string& path, const OpenOptions& options) {
+  if (!is_parquet_model(path)) return from_model(TRY(Model::open(path, options)));
+  return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, options))));
+}
+
+Result<Weights> Weights::from_model(Model model) {
+  TRY(refuse_foreign(model));
+  const auto config = TRY(quantization_config_of(model));
+  if (config) return Weights(std::make_unique<State>(TRY(open_mlx_reader(std::move(model), *config))));
+  return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
+}
+
+const std::string& Weights::path() const { return state_->reader->path(); }
+const std::string& Weights::directory() const { return state_->reader->directory(); }
+std::string_view Weights::scheme() const { return state_->reader->scheme(); }
+std::span<const Weight> Weights::weights() const { return state_->reader->weights(); }
+const Weight* Weights::find(std::string_view name) const { return state_->reader->find(name); }
+Modality Weights::modality() const { return state_->reader->modality(); }
+const std::optional<ModelConfig>& Weights::config() const { return state_->reader->config(); }
+std::span<const std::string> Weights::warnings() const { return state_->reader->warnings(); }
+const Model* Weights::stored() const { return state_->reader->stored(); }
+
+std::vector<ModelFile> Weights::files() const {
+  std::vector<ModelFile> files = state_->reader->files();
+  for (ModelFile& file : files) file.path = without_secrets(file.path);
+  return files;
+}
+
+std::uint64_t Weights::parameter_count() const {
+  return std::accumulate(weights().begin(), weights().end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Weight& weight) { return sum + weight.elements(); });
+}
+
+Result<std::optional<std::vector<double>>> Weights::time_boundaries() const { return state_->reader->time_boundaries(); }
+
+Result<std::optional<TimeAware>> Weights::time_aware() const {
+  auto table = TRY(state_->reader->read_time_aware());
+  if (!table) return std::nullopt;
+  return make_time_aware(std::move(*table));
+}
+
+Result<void> Weights::read_rows(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
+                                std::span<std::byte> out) const {
+  const Weight* const weight = find(name);
+  if (weight == nullptr || !weight->is_quantized()) {
+    return fail(Errc::kNotFound, "{}: no quantized weight {}", shown(path()), quote(name));
+  }
+  if (info(dtype).kind != NumberKind::kFloat || bits(dtype) < 16) {
+    return fail(Errc::kInvalidArgument, "{}: {} can be decoded to F64, F32, F16 or BF16, not {}", shown(path()), quote(name),
+                ballast::name(dtype));
+  }
+  if (first > weight->rows || count > weight->rows - first) {
+    return fail(Errc::kInvalidArgument, "{}: weight {} has {} rows, {} were asked for from row {} on", shown(path()), quote(name),
+                weight->rows, count, first);
+  }
+  const std::uint64_t bytes = count * (weight->elements() / weight->rows) * bits(dtype) / 8;
+  if (out.size() != bytes) {
+    return fail(Errc::kInvalidArgument, "{}: {} rows of {} take {} bytes as {}, there is room for {}", shown(path()), count,
+                quote(name), bytes, ballast::name(dtype), out.size());
+  }
+  return state_->reader->read_rows(*weight, first, count, dtype, out);
+}
+
+Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
+  constexpr std::uint64_t kPieceValues = std::uint64_t{1} << 18;
+  const Weight* const weight = find(name);
+  if (weight == nullptr) {
+    return fail(Errc::kNotFound, "{}: no weight {} among {}", shown(path()), quote(name), weights().size());
+  }
+  if (!weight->is_quantized() && stored() != nullptr) return stored()->read_as(name, dtype);
+  const auto all_bits = checked_mul(weight->elements(), bits(dtype));
+  if (!all_bits)
+    return fail(Errc::kUnsupported, "{}: {} values of {} are too many", shown(path()), weight->elements(), quote(name));
+  Tensor out(weight->name, dtype, weight->shape, *all_bits / 8);
+  if (!weight->is_quantized()) {
+    Tensor raw(weight->name, weight->dtype, weight->shape, weight->bytes);
+    TRY(state_->reader->read_bytes(*weight, 0, raw.bytes()));
+    const ConversionLoss loss = TRY(convert_values(weight->dtype, raw.bytes(), dtype, out.bytes()));
+    if (loss.count == 0) return out;
+    return fail(Errc::kUnsupported, "{}: tensor {}: {} values do not fit {}, the first at {}", shown(path()), quote(name),
+                loss.count, ballast::name(dtype), loss.first);
+  }
+  const std::uint64_t columns = weight->elements() / weight->rows;
+  const std::uint64_t row_bytes = columns * bits(dtype) / 8;
+  const std::uint64_t most = std::max<std::uint64_t>(kPieceValues / columns, 1);
+  TRY(try_parallel((weight->rows + most - 1) / most, 0, [&](unsigned, std::size_t i) {
+    const std::uint64_t first = i * most;
+    const std::uint64_t count = std::min(most, weight->rows - first);
+    return read_rows(name, first, count, dtype, out.bytes().subspan(first * row_bytes, count * row_bytes));
+  }));
+  return out;
+}
+
+Result<Model> decode(Weights weights, std::optional<DType> dtype) {
+  if (auto plain = weights.state_->reader->take_plain()) return std::move(*plain);
+  const std::string path = weights.path();
+  const std::string directory = weights.directory();
+  std::optional<ModelConfig> config = weights.config();
+  std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
+  auto source = open_decoded(std::move(weights), dtype);
+  if (!source) return fail_at(shown(path), source.error());
+  return ModelAccess::open(std::move(*source), path, directory, std::move(config), std::move(warnings));
+}
+
+}  // namespace ballast
