@@ -10,6 +10,7 @@
 
 #include <ballast/convert_model.h>
 #include <ballast/text.h>
+#include <ballast/weights.h>
 
 #include "arguments.h"
 #include "command.h"
@@ -108,9 +109,30 @@ void print_text(const Options& options, const ConvertReport& done, double second
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, rate)));
 }
 
+// MLX's weights stay as they are if the container does. Other quantized weights are decoded, to the dtype asked for or else to
+// their original ones; a model that no scheme decodes can only be copied.
+Result<Model> open_input(const Options& options) {
+  auto weights = Weights::open(options.in, options.read.open());
+  if (!weights && weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
+  const bool is_safetensors = options.format != "mlx-json" && !options.out.ends_with(".mlx");
+  const bool is_copy = options.dtypes.empty() && is_safetensors;
+  if (!weights || !weights->is_quantized() || (is_copy && weights->stored() != nullptr)) {
+    return Model::open(options.in, options.read.open());
+  }
+  std::optional<DType> dtype;
+  for (const std::string& argument : options.dtypes) {
+    const auto named = argument.contains('=') ? Result<DType>() : parse_dtype_argument(argument);
+    if (!named) return std::unexpected(named.error());
+    if (!argument.contains('=') && info(*named).kind == NumberKind::kFloat && bits(*named) >= 16) dtype = *named;
+  }
+  complain(fmt::format("note: {}: {} weights are dequantized to {}", escape(without_secrets(options.in)), weights->scheme(),
+                       dtype ? name(*dtype) : "their original dtypes"));
+  return decode(std::move(*weights), dtype);
+}
+
 Exit run_convert(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto model = Model::open(options.in, options.read.open());
+  const auto model = open_input(options);
   if (!model) return report(model.error());
   if (!options.json) {
     for (const std::string& warning : model->warnings()) warn(warning);

@@ -31,6 +31,7 @@ struct Options {
   std::vector<std::string> keep;
   bool validate = false;
   bool resume = false;
+  bool dry_run = false;
   bool no_sync = false;
   bool all_layers = false;
   ReadOptions read;
@@ -94,6 +95,48 @@ void take_over(LayerReport& validated, const LayerReport& done) {
   validated.quality.output_error = done.quality.output_error;
 }
 
+void print_plan(const Options& options, const QuantizeConfig& config, const QuantizePlan& plan) {
+  if (options.json) {
+    Json layers = Json::array();
+    for (const PlannedLayer& layer : plan.layers) {
+      layers.push_back({{"name", layer.name},
+                        {"dtype", name(layer.dtype)},
+                        {"shape", layer.shape},
+                        {"bits", layer.bits},
+                        {"group_size", layer.group_size},
+                        {"method", layer.bits == 0 ? Json() : Json(layer.method)},
+                        {"equalized", layer.equalized},
+                        {"parameters", layer.parameters},
+                        {"bytes", layer.bytes}});
+    }
+    const Json json{{"input", without_secrets(options.in)},
+                    {"output", options.out},
+                    {"dry_run", true},
+                    {"format", name(config.format)},
+                    {"modality", name(plan.modality)},
+                    {"key", plan.key},
+                    {"source_bytes", plan.source_bytes},
+                    {"bytes", plan.bytes},
+                    {"layers", std::move(layers)}};
+    print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+    return;
+  }
+  constexpr std::size_t kWidestName = 40;
+  std::size_t names = 6;
+  for (const PlannedLayer& layer : plan.layers) names = std::max(names, std::min(kWidestName, width(label_text(layer.name))));
+  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:<5}  {:>4}  {:>5}  {:<15}  {:>8}", "tensor", names, "dtype", "bits",
+                                               "group", "method", "size")));
+  for (const PlannedLayer& layer : plan.layers) {
+    const std::string label = label_text(layer.name);
+    const bool is_quantized = layer.bits != 0;
+    print("{}{:{}}  {:<5}  {:>4}  {:>5}  {:<15}  {:>8}\n", label, "", names - std::min(names, width(label)), name(layer.dtype),
+          is_quantized ? std::to_string(layer.bits) : "–", is_quantized ? std::to_string(layer.group_size) : "–",
+          is_quantized ? layer.method + (layer.equalized ? ", scaled" : "") : "left unquantized", human_bytes(layer.bytes));
+  }
+  print("\n{}: {} in {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
+        counted(plan.layers.size(), "tensor"), name(config.format), human_bytes(plan.bytes), human_bytes(plan.source_bytes));
+}
+
 Exit run_quantize(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   auto config = make_config(options);
@@ -102,13 +145,20 @@ Exit run_quantize(const Options& options) {
   if (!model) return report(model.error());
   for (const std::string& warning : model->warnings()) warn(warning);
 
-  ProgressBar bar("quantizing");
-  auto done = quantize_model(*model, options.out,
-                             {.config = *config,
-                              .calibration = options.calibration,
-                              .sync = !options.no_sync,
-                              .resume = options.resume,
-                              .progress = bar.callback()});
+  ProgressBar bar(options.dry_run ? "planning" : "quantizing");
+  const QuantizeOptions work{.config = *config,
+                             .calibration = options.calibration,
+                             .sync = !options.no_sync,
+                             .resume = options.resume,
+                             .progress = bar.callback()};
+  if (options.dry_run) {
+    const auto plan = plan_quantize(*model, work);
+    bar.clear();
+    if (!plan) return report(plan.error());
+    print_plan(options, *config, *plan);
+    return kDone;
+  }
+  auto done = quantize_model(*model, options.out, work);
   bar.clear();
   if (!done) return report(done.error());
   for (const std::string& warning : done->warnings) warn(warning);
@@ -196,6 +246,7 @@ void add_quantize(CLI::App& app, Run& run) {
   command->add_flag("--validate", options->validate, "Read back what was written and compare it with the source");
   command->add_flag("--resume", options->resume,
                     "Keep what is done as OUT.incomplete if the work breaks off, and go on from there");
+  command->add_flag("--dry-run", options->dry_run, "Print what would become of each tensor, and write nothing");
   command->add_flag("--no-sync", options->no_sync, "Do not wait for the disk at the end");
   command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");
   add_field(*command, *options, "--threads", "num_threads", "N", "Threads to use (default: one per core)");

@@ -93,7 +93,11 @@ Progress ProgressBar::callback() {
 }
 
 void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view at) {
-  const double share = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
+  if (total == 0) {
+    draw_spinner(at);
+    return;
+  }
+  const double share = static_cast<double>(done) / static_cast<double>(total);
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = static_cast<double>(done) / seconds;
   const std::string figures = fmt::format(" {:3.0f} %  {} of {}  {}/s  {} left", share * 100, human_bytes(done),
@@ -111,6 +115,18 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view
   if (room == 0) text.resize(std::min(text.size(), columns - 1));  // without a bar all of it is ASCII
   const std::string label = "  " + label_text(at);
   if (!at.empty() && taken + room + width(label) < columns) text += label;
+  const std::string line = "\r\x1b[K" + text;
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+// Of work whose end is not known.
+void ProgressBar::draw_spinner(std::string_view at) {
+  constexpr std::array<std::string_view, 4> kFrames{"|", "/", "-", "\\"};
+  std::string text = fmt::format("{} {}", what_, kFrames[frame_++ % kFrames.size()]);
+  const std::string label = "  " + label_text(at);
+  if (!at.empty() && width(text) + width(label) < terminal_columns()) text += label;
   const std::string line = "\r\x1b[K" + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

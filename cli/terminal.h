@@ -32,7 +32,8 @@ void watch_interrupts();
 
 bool was_interrupted();
 
-// A bar on standard error while it is a terminal, with rate and time left; nothing otherwise. Stops the work on Ctrl-C.
+// A bar on standard error while it is a terminal, with rate and time left, or a spinner if the total is not known; nothing
+// otherwise. Stops the work on Ctrl-C.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string_view what);
@@ -46,10 +47,12 @@ class ProgressBar {
  private:
   using Clock = std::chrono::steady_clock;
   void draw(std::uint64_t done, std::uint64_t total, std::string_view at);
+  void draw_spinner(std::string_view at);
 
   std::string what_;
   Clock::time_point start_;
   Clock::time_point drawn_;
+  std::size_t frame_ = 0;  // of the spinner
   bool shown_ = false;
 };
 

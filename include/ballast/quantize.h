@@ -72,6 +72,31 @@ struct QuantizeReport {
 // on the model and the config alone. With fail_fast a layer below min_accuracy is kBelowMinimum, and nothing is written.
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
+// What quantize_model() would make of one tensor.
+struct PlannedLayer {
+  std::string name;
+  DType dtype = DType::kF32;  // of the source
+  std::vector<std::uint64_t> shape;
+  unsigned bits = 0;  // 0: left unquantized
+  unsigned group_size = 0;
+  std::string method;  // empty if left unquantized
+  bool equalized = false;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;  // as they would be stored, before any compression
+};
+
+struct QuantizePlan {
+  std::vector<PlannedLayer> layers;  // all tensors, in the order of the model
+  std::uint64_t source_bytes = 0;    // of the files of weights that would be read
+  std::uint64_t bytes = 0;           // of all layers
+  Modality modality = Modality::kUnknown;
+  std::string key;  // a hash of the settings and the model's files: the same plan has the same
+};
+
+// Decides what quantize_model() would do, and writes nothing. Layers are tried as there, to find bits that reach min_accuracy or
+// a size, and column scales; a plan without these reads no weights.
+Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& options = {});
+
 struct ValidateOptions {
   OpenOptions open;         // of the quantized model
   double min_accuracy = 0;  // the cosine that every layer must have

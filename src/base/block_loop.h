@@ -25,13 +25,14 @@ struct BlockDone {
 struct BlockLoop {
   unsigned threads = 0;  // 0: one per core
   std::uint64_t total = 0;
+  std::uint64_t before = 0;  // bytes that loops before this one have done
   const Progress& progress;
 
   template <class Work, class Done>
   Result<void> run(std::size_t count, Work&& work, Done&& done) const {
     std::mutex mutex;
     Result<void> outcome;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = before;
     parallel_for(count, threads, [&](unsigned worker, std::size_t block) {
       Result<void> made = work(worker, block);
       if (made && !progress) return true;

@@ -9,6 +9,7 @@
 #include "base/json_walk.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
+#include "scheme/mlx/section.h"
 #include "scheme/mlx/side_files.h"
 #include "source/path/path.h"
 #include "source/uri.h"
@@ -85,6 +86,16 @@ void leave_out_quantization(std::vector<Companion>& companions) {
   std::erase_if(companions, [](const Companion& companion) {
     return companion.name == kQuantizationConfigFile || is_side_file(companion.name);
   });
+}
+
+Result<void> drop_quantization(std::vector<Companion>& companions) {
+  leave_out_quantization(companions);
+  const auto config = std::ranges::find(companions, kConfigFile, &Companion::name);
+  if (config == companions.end()) return {};
+  const auto text = config->path.empty() ? Result<std::string>(config->text) : read_text(config->path);
+  if (!text) return fail_at(shown(config->path), text.error());
+  *config = {.name = std::string(kConfigFile), .path = {}, .text = with_quantization(*text, {})};
+  return {};
 }
 
 }  // namespace ballast

@@ -16,6 +16,9 @@ namespace ballast {
 // config.json gets `dtype`, unless that is empty.
 Result<std::vector<Companion>> find_companions(const std::string& directory, std::string_view dtype);
 
+// Takes out what is about quantized weights which the output does not have: files, and sections of config.json.
+Result<void> drop_quantization(std::vector<Companion>& companions);
+
 // What a config calls the dtype that most bytes of the floating tensors have; empty without any.
 std::string_view main_dtype(std::span<const TensorSpec> tensors);
 
@@ -23,7 +26,7 @@ std::string_view main_dtype(std::span<const TensorSpec> tensors);
 // else changes, and what is not there is not added. `config` must be valid.
 std::string with_dtype(std::string_view config, std::string_view dtype);
 
-// Takes out the files that are about quantized weights which the output does not have.
+// Likewise the files alone.
 void leave_out_quantization(std::vector<Companion>& companions);
 
 }  // namespace ballast

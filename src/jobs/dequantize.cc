@@ -16,7 +16,6 @@
 #include "jobs/companions.h"
 #include "model/sink.h"
 #include "scheme/decoded_source.h"
-#include "scheme/mlx/section.h"
 #include "scheme/parquet/metadata.h"
 #include "scheme/reader.h"
 #include "source/uri.h"
@@ -45,10 +44,8 @@ std::vector<TensorSpec> declare(const WeightsReader& reader, std::optional<DType
 // The files beside the weights, with a config that says nothing about quantization.
 Result<std::vector<Companion>> companions_of(const WeightsReader& source, std::span<const TensorSpec> specs) {
   auto companions = TRY(find_companions(source.directory(), main_dtype(specs)));
-  leave_out_quantization(companions);
+  TRY(drop_quantization(companions));
   std::erase_if(companions, [](const Companion& companion) { return companion.name == kParquetMetadataFile; });
-  const auto config = std::ranges::find(companions, kConfigFile, &Companion::name);
-  if (config != companions.end()) config->text = with_quantization(config->text, {});
   return companions;
 }
 

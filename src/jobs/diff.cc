@@ -8,9 +8,9 @@
 #include <mutex>
 #include <set>
 
+#include "base/block_loop.h"
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/try.h"
 #include "convert/decode.h"
 #include "model/state.h"
@@ -134,25 +134,24 @@ class Diff {
       total += pairs[i].a->bytes() + pairs[i].b->bytes();
     }
     std::mutex mutex;
-    std::uint64_t done = 0;
-    std::optional<Error> error;
     for (const Model* const model : {&a_, &b_}) ModelAccess::expect(*model, model->tensors());
     std::vector<std::pair<Bytes, Bytes>> buffers(thread_count(options_.threads));
-    parallel_for(blocks.size(), options_.threads, [&](unsigned worker, std::size_t number) {
-      const Block& block = blocks[number];
-      Pair& pair = pairs[block.pair];
-      const auto found = compare(pair, block, buffers[worker]);
-      const std::scoped_lock lock(mutex);
-      done += byte_count(pair.a->dtype, block.count) + byte_count(pair.b->dtype, block.count);
-      if (!found && !error) error = found.error();
-      if (found) merge(pair.found, *found, can_decode(pair.a->dtype) ? block.first : byte_count(pair.a->dtype, block.first));
-      if (!error && options_.progress && !options_.progress(done, total, pair.a->name)) {
-        error = Error{.code = Errc::kCancelled, .message = "cancelled"};
-      }
-      return !error;
-    });
-    if (error) return std::unexpected(std::move(*error));
-    return {};
+    return BlockLoop{.threads = options_.threads, .total = total, .progress = options_.progress}.run(
+        blocks.size(),
+        [&](unsigned worker, std::size_t number) -> Result<void> {
+          const Block& block = blocks[number];
+          Pair& pair = pairs[block.pair];
+          const ValueDifference found = TRY(compare(pair, block, buffers[worker]));
+          const std::scoped_lock lock(mutex);
+          merge(pair.found, found, can_decode(pair.a->dtype) ? block.first : byte_count(pair.a->dtype, block.first));
+          return {};
+        },
+        [&](std::size_t number) {
+          const Block& block = blocks[number];
+          const Pair& pair = pairs[block.pair];
+          return BlockDone{.bytes = byte_count(pair.a->dtype, block.count) + byte_count(pair.b->dtype, block.count),
+                           .what = pair.a->name};
+        });
   }
 
  private:

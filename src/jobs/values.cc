@@ -5,8 +5,8 @@
 #include <cmath>
 #include <mutex>
 
+#include "base/block_loop.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "convert/decode.h"
@@ -117,30 +117,23 @@ class BlockPass {
   // thread.
   template <class Visit>
   Result<void> run(std::uint64_t done_before, std::uint64_t total, Visit&& visit) {
-    std::mutex mutex;
-    std::uint64_t done = done_before;
-    std::optional<Error> error;
     ModelAccess::expect(model_, std::views::transform(tensors_, [](const TensorInfo* tensor) { return *tensor; }));
     const unsigned threads = thread_count(options_.threads);
     std::vector<std::vector<std::byte>> buffers(threads);
-    parallel_for(blocks_.size(), threads, [&](unsigned worker, std::size_t number) {
-      const Block& block = blocks_[number];
-      const TensorInfo& tensor = *tensors_[block.tensor];
-      buffers[worker].resize(kBlockBytes);
-      const std::span<std::byte> bytes(buffers[worker].data(), block.bytes);
-      const auto read = model_.read_into(tensor.name, block.offset, bytes);
-      if (read) visit_chunks(tensor.dtype, bytes, [&](std::span<const double> values) { visit(number, values); });
-
-      const std::scoped_lock lock(mutex);
-      done += block.bytes;
-      if (!read && !error) error = read.error();
-      if (options_.progress && !error && !options_.progress(done, total, tensor.name)) {
-        error = Error{.code = Errc::kCancelled, .message = "cancelled"};
-      }
-      return !error;
-    });
-    if (error) return std::unexpected(std::move(*error));
-    return {};
+    return BlockLoop{.threads = threads, .total = total, .before = done_before, .progress = options_.progress}.run(
+        blocks_.size(),
+        [&](unsigned worker, std::size_t number) -> Result<void> {
+          const Block& block = blocks_[number];
+          const TensorInfo& tensor = *tensors_[block.tensor];
+          buffers[worker].resize(kBlockBytes);
+          const std::span<std::byte> bytes(buffers[worker].data(), block.bytes);
+          TRY(model_.read_into(tensor.name, block.offset, bytes));
+          visit_chunks(tensor.dtype, bytes, [&](std::span<const double> values) { visit(number, values); });
+          return {};
+        },
+        [&](std::size_t number) {
+          return BlockDone{.bytes = blocks_[number].bytes, .what = tensors_[blocks_[number].tensor]->name};
+        });
   }
 
   std::uint64_t bytes() const { return bytes_; }

@@ -64,21 +64,18 @@ Result<void> Model::State::read_as_into(const TensorInfo& tensor, DType dtype, s
   std::vector<Bytes> buffers(threads);
   std::mutex mutex;
   ConversionLoss loss;
-  std::optional<Error> error;
-  parallel_for(blocks, threads, [&](unsigned worker, std::size_t i) {
+  const auto done = try_parallel(blocks, threads, [&](unsigned worker, std::size_t i) -> Result<void> {
     if (!buffers[worker]) buffers[worker].reset(allocate_bytes(kBlockBytes));
     const std::uint64_t begin = i * kBlockBytes;
     const std::span in(buffers[worker].get(), std::min<std::uint64_t>(kBlockBytes, tensor.bytes() - begin));
     const std::span to = out.subspan(i * out_block, std::min(out_block, out.size() - i * out_block));
-    const auto read = source(tensor).read_at(position(tensor) + begin, in);
-    const auto converted = read ? convert_values(tensor.dtype, in, dtype, to) : std::unexpected(read.error());
-
+    TRY(source(tensor).read_at(position(tensor) + begin, in));
+    const ConversionLoss lost = TRY(convert_values(tensor.dtype, in, dtype, to));
     const std::scoped_lock lock(mutex);
-    if (converted) merge(loss, *converted, i * block_values);
-    if (!converted && !error) error = converted.error();
-    return !error;
+    merge(loss, lost, i * block_values);
+    return {};
   });
-  if (error) return here(*error);
+  if (!done) return here(done.error());
   if (loss.count > 0 && on_loss == OnLoss::kRefuse) {
     return here({.code = Errc::kUnsupported,
                  .message = fmt::format("{} of {} values of {} cannot be kept as {}, the first at {}", loss.count,

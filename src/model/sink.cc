@@ -1,12 +1,11 @@
 #include "model/sink.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
+#include "base/block_loop.h"
 #include "base/fail.h"
 #include "base/file_names.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "format/mlx_json/file_writer.h"
@@ -109,28 +108,20 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
   };
   constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
   std::vector<Piece> pieces;
-  std::uint64_t done = 0;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t at = 0; at < tensors[i].bytes.size(); at += kPieceBytes) pieces.push_back({.tensor = i, .offset = at});
     total += tensors[i].bytes.size();
   }
-  std::mutex mutex;
-  Result<void> outcome;
   const bool any_order = tensors.empty() || sink->place(0).has_value();
-  parallel_for(pieces.size(), any_order ? options.threads : 1, [&](unsigned, std::size_t i) {
-    const TensorView& tensor = tensors[pieces[i].tensor];
-    const auto rest = tensor.bytes.subspan(pieces[i].offset);
-    const auto bytes = rest.first(std::min(rest.size(), kPieceBytes));
-    auto written = sink->write(pieces[i].tensor, pieces[i].offset, bytes);
-    if (written && !progress) return true;
-    const std::scoped_lock lock(mutex);
-    done += bytes.size();
-    if (!written && outcome) outcome = std::move(written);
-    if (outcome && progress && !progress(done, total, tensor.name)) outcome = fail(Errc::kCancelled, "cancelled");
-    return outcome.has_value();
-  });
-  if (!outcome) return outcome;
+  const auto bytes_of = [&](const Piece& piece) {
+    const auto rest = tensors[piece.tensor].bytes.subspan(piece.offset);
+    return rest.first(std::min(rest.size(), kPieceBytes));
+  };
+  TRY((BlockLoop{.threads = any_order ? options.threads : 1, .total = total, .progress = progress}.run(
+      pieces.size(),
+      [&](unsigned, std::size_t i) { return sink->write(pieces[i].tensor, pieces[i].offset, bytes_of(pieces[i])); },
+      [&](std::size_t i) { return BlockDone{.bytes = bytes_of(pieces[i]).size(), .what = tensors[pieces[i].tensor].name}; })));
   return sink->commit();
 }
 

@@ -25,6 +25,7 @@ struct Model::State {
   Metadata metadata;
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
+  bool decoded = false;  // tensors are what quantized weights stand for: the config may say more than is true of them
 
   Result<const TensorInfo*> get(std::string_view name) const;
   const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
@@ -40,16 +41,18 @@ struct Model::State {
 
 // Lets other parts of the library at the files of a model.
 struct ModelAccess {
-  // A model whose one file is `source`, said to be at `path`.
-  static Result<Model> open(std::unique_ptr<Source> source, const std::string& path, std::string directory,
-                            std::optional<ModelConfig> config, std::vector<std::string> warnings) {
+  // A model of decoded weights, whose one file is `source`, said to be at `path`.
+  static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::string directory,
+                                    std::optional<ModelConfig> config, std::vector<std::string> warnings) {
     auto model = Model::open_source(std::move(source), path, {});
     if (!model) return model;
     model->state_->directory = std::move(directory);
     model->state_->config = std::move(config);
     model->state_->warnings = std::move(warnings);
+    model->state_->decoded = true;
     return model;
   }
+  static bool is_decoded(const Model& model) { return model.state_->decoded; }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 

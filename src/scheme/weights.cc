@@ -133,7 +133,7 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
   auto source = open_decoded(std::move(weights), dtype);
   if (!source) return fail_at(shown(path), source.error());
-  return ModelAccess::open(std::move(*source), path, directory, std::move(config), std::move(warnings));
+  return ModelAccess::open_decoded(std::move(*source), path, directory, std::move(config), std::move(warnings));
 }
 
 }  // namespace ballast

@@ -8,6 +8,7 @@
 
 #include <ballast/architecture.h>
 #include <ballast/text.h>
+#include <ballast/weights.h>
 
 #include "addon.h"
 #include "errors.h"

@@ -6,9 +6,9 @@
 
 #include <ballast/convert.h>
 
+#include "base/block_loop.h"
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "convert/nonfinite.h"
@@ -68,16 +68,23 @@ class Conversion {
     plan();
     const bool any_order = selection_.targets.empty() || sink_.place(0).has_value();
     std::vector<std::pair<Bytes, Bytes>> buffers(threads_);
-    parallel_for(copies_.size(), threads_, [&](unsigned, std::size_t i) { return note(copy(copies_[i]), copies_[i].bytes, {}); });
-    if (error_) return std::unexpected(std::move(*error_));
-    parallel_for(blocks_.size(), any_order ? threads_ : 1, [&](unsigned worker, std::size_t i) {
-      auto& [in, out] = buffers[worker];
-      if (!in) in = Bytes(allocate_bytes(block_bytes_));
-      if (!out) out = Bytes(allocate_bytes(block_bytes_));
-      return note(convert(blocks_[i], in.get(), out.get()), bytes_of(blocks_[i]), selection_.sources[blocks_[i].tensor]->name);
-    });
-    if (error_) return std::unexpected(std::move(*error_));
-    return {};
+    BlockLoop loop{.threads = threads_, .total = total_, .progress = options_.progress};
+    TRY(loop.run(
+        copies_.size(), [&](unsigned, std::size_t i) { return copy(copies_[i]); },
+        [&](std::size_t i) { return BlockDone{.bytes = copies_[i].bytes}; }));
+    for (const Copy& copied : copies_) loop.before += copied.bytes;
+    loop.threads = any_order ? threads_ : 1;
+    return loop.run(
+        blocks_.size(),
+        [&](unsigned worker, std::size_t i) {
+          auto& [in, out] = buffers[worker];
+          if (!in) in = Bytes(allocate_bytes(block_bytes_));
+          if (!out) out = Bytes(allocate_bytes(block_bytes_));
+          return convert(blocks_[i], in.get(), out.get());
+        },
+        [&](std::size_t i) {
+          return BlockDone{.bytes = bytes_of(blocks_[i]), .what = selection_.sources[blocks_[i].tensor]->name};
+        });
   }
 
   std::vector<std::string> warnings() const {
@@ -210,17 +217,6 @@ class Conversion {
     return {};
   }
 
-  // Keeps the first error, tells the progress; false stops the work.
-  bool note(Result<void> outcome, std::uint64_t bytes, std::string_view tensor) {
-    const std::scoped_lock lock(mutex_);
-    done_ += bytes;
-    if (!outcome && !error_) error_ = std::move(outcome.error());
-    if (!error_ && options_.progress && !options_.progress(done_, total_, tensor)) {
-      error_ = Error{.code = Errc::kCancelled, .message = "cancelled"};
-    }
-    return !error_;
-  }
-
   const Model& model_;
   const Selection& selection_;
   TensorWriter& sink_;
@@ -231,8 +227,6 @@ class Conversion {
   std::vector<Block> blocks_;
   std::mutex mutex_;
   std::vector<Damage> damage_;
-  std::optional<Error> error_;
-  std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
 
@@ -273,10 +267,11 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   }
   std::vector<Companion> companions;
   if (!model.directory().empty()) {
-    TRY(check_side_files(model, selection));
-    auto found =
-        TRY(find_companions(model.directory(), report.converted > 0 ? main_dtype(selection.targets) : std::string_view()));
-    companions = std::move(found);
+    const bool is_decoded = ModelAccess::is_decoded(model);
+    if (!is_decoded) TRY(check_side_files(model, selection));
+    const bool has_new_dtype = report.converted > 0 || is_decoded;
+    companions = TRY(find_companions(model.directory(), has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
+    if (is_decoded) TRY(drop_quantization(companions));
   }
   const auto key = TRY(options.resume ? resume_key(model, selection, options.sink) : Result<std::string>());
   const auto sink =

@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "jobs/companions.h"
 #include "model/identity.h"
+#include "model/state.h"
 #include "plan/config_json.h"
 #include "scheme/reader.h"
 #include "source/sha256.h"
@@ -89,6 +90,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
   if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
   if (!model.directory().empty()) {
     output.companions = TRY(find_companions(model.directory(), {}));
+    if (ModelAccess::is_decoded(model)) TRY(drop_quantization(output.companions));
     leave_out_quantization(output.companions);
   }
   return with_layers(std::move(output), coder, plan, 1);

@@ -192,25 +192,57 @@ Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<Siz
   return equalize_layers(*chosen, coder, threads);
 }
 
-// Where a size is asked for and what was made is larger, it is made again with fewer bits.
-Result<QuantizeReport> quantize(const LayerCoder& coder, const Plan& plan, const OutputPlan& output, const std::string& directory,
-                                const QuantizeOptions& options) {
+// What a run needs before it chooses bits by trying them.
+struct Prepared {
+  Modality modality;
+  Plan plan;
+  std::unique_ptr<Calibration> calibration;  // null without statistics
+  LayerCoder coder;
+  OutputPlan output;
+  unsigned threads;
+};
+
+Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
+  TRY(validate(options.config));
+  TRY(refuse_quantized(model));
+  TRY(refuse_foreign(model));
+  const Modality modality = options.config.modality.value_or(model.modality());
+  Plan plan = TRY(Plan::make(model, options.config));
+  const LayerCoder uncalibrated(model, options.config, nullptr, options.progress);
+  std::vector<WeightLayout> weights;
+  for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
+  TRY(uncalibrated.scheme().check_names(model.path(), weights));
+  std::unique_ptr<Calibration> calibration;
+  if (!options.calibration.empty()) {
+    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality));
+  }
+  const LayerCoder coder(model, options.config, calibration.get(), options.progress);
+  OutputPlan output = TRY(describe_output(coder, plan, options, modality));
   const unsigned threads = TRY(choose_threads(coder, output));
-  if (options.resume && is_finished(directory, output, coder)) {
-    remove_leftovers(directory);
-    return QuantizeReport{.source_bytes = output.source_bytes, .modality = coder.model().modality(), .was_done = true};
-  }
-  std::optional<SizeFit> fit;
-  if (options.config.target_model_size_mb) {
-    auto made = SizeFit::make(plan, coder, output);
-    if (!made) return fail_at(escape(coder.model().path()), made.error());
-    fit = std::move(*made);
-  }
+  return Prepared{.modality = modality,
+                  .plan = std::move(plan),
+                  .calibration = std::move(calibration),
+                  .coder = coder,
+                  .output = std::move(output),
+                  .threads = threads};
+}
+
+Result<std::optional<SizeFit>> fit_size(const Prepared& prepared) {
+  if (!prepared.coder.config().target_model_size_mb) return std::nullopt;
+  auto fit = SizeFit::make(prepared.plan, prepared.coder, prepared.output);
+  if (!fit) return fail_at(escape(prepared.coder.model().path()), fit.error());
+  return std::move(*fit);
+}
+
+// Where a size is asked for and what was made is larger, it is made again with fewer bits.
+Result<QuantizeReport> write_output(const Prepared& prepared, const std::string& directory, const QuantizeOptions& options) {
+  const LayerCoder& coder = prepared.coder;
+  auto fit = TRY(fit_size(prepared));
   for (unsigned attempt = 1;; ++attempt) {
-    const Plan chosen = TRY(choose(plan, coder, fit, threads));
-    const OutputPlan exact = with_layers(output, coder, chosen, attempt);
-    auto writer = TRY(coder.scheme().create_writer(directory, exact, options.sync));
-    Run run(coder, exact, options.progress, threads);
+    const Plan chosen = TRY(choose(prepared.plan, coder, fit, prepared.threads));
+    const OutputPlan output = with_layers(prepared.output, coder, chosen, attempt);
+    auto writer = TRY(coder.scheme().create_writer(directory, output, options.sync));
+    Run run(coder, output, options.progress, prepared.threads);
     TRY(run.write(*writer));
     const auto accepted = fit ? fit->accept(bytes_of(writer->files())) : true;
     if (!accepted) {
@@ -222,8 +254,8 @@ Result<QuantizeReport> quantize(const LayerCoder& coder, const Plan& plan, const
     TRY(writer->commit());
     TRY(run.measure_skipped(directory));
     return make_report({.coder = coder,
-                        .output = exact,
-                        .planned = fit ? chosen : plan,
+                        .output = output,
+                        .planned = fit ? chosen : prepared.plan,
                         .sums = run.sums(),
                         .files = writer->files(),
                         .has_time_bias = run.has_time_bias(),
@@ -231,10 +263,7 @@ Result<QuantizeReport> quantize(const LayerCoder& coder, const Plan& plan, const
   }
 }
 
-}  // namespace
-
-Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
-  TRY(validate(options.config));
+Result<void> check_directory(const Model& model, const std::string& directory) {
   if (directory.ends_with(".safetensors")) {
     return fail(Errc::kInvalidArgument, "{}: quantized models are directories: name one without .safetensors", escape(directory));
   }
@@ -246,23 +275,30 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
     return fail(Errc::kInvalidArgument, "{}: is where the model is read from, and quantizing cannot be undone: name another",
                 escape(directory));
   }
-  TRY(refuse_quantized(model));
-  TRY(refuse_foreign(model));
-  const Modality modality = options.config.modality.value_or(model.modality());
-  const Plan plan = TRY(Plan::make(model, options.config));
-  std::unique_ptr<Calibration> calibration;
-  const LayerCoder uncalibrated(model, options.config, nullptr, options.progress);
-  std::vector<WeightLayout> weights;
-  for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
-  TRY(uncalibrated.scheme().check_names(model.path(), weights));
-  if (!options.calibration.empty()) {
-    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality));
+  return {};
+}
+
+}  // namespace
+
+Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  TRY(validate(options.config));
+  TRY(check_directory(model, directory));
+  const Prepared prepared = TRY(prepare(model, options));
+  QuantizeReport report{.source_bytes = prepared.output.source_bytes, .was_done = true};
+  if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
+    remove_leftovers(directory);
+  } else {
+    report = TRY(write_output(prepared, directory, options));
   }
-  const LayerCoder coder(model, options.config, calibration.get(), options.progress);
-  const OutputPlan output = TRY(describe_output(coder, plan, options, modality));
-  auto report = TRY(quantize(coder, plan, output, directory, options));
-  report.modality = modality;
+  report.modality = prepared.modality;
   return report;
+}
+
+Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& options) {
+  const Prepared prepared = TRY(prepare(model, options));
+  auto fit = TRY(fit_size(prepared));
+  const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));
+  return describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1), prepared.modality);
 }
 
 }  // namespace ballast

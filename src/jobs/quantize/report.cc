@@ -115,6 +115,24 @@ QuantizeReport make_report(const FinishedOutput& finished) {
   return report;
 }
 
+QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality) {
+  QuantizePlan plan{.layers = {}, .source_bytes = output.source_bytes, .modality = modality, .key = output.key};
+  for (std::size_t i = 0; i < output.weights.size(); ++i) {
+    const WeightLayout& weight = output.weights[i];
+    plan.layers.push_back({.name = weight.name,
+                           .dtype = weight.dtype,
+                           .shape = weight.shape,
+                           .bits = weight.bits,
+                           .group_size = weight.group_size,
+                           .method = weight.is_quantized() ? method_of(coder, i) : "",
+                           .equalized = !weight.restore.empty(),
+                           .parameters = weight.elements(),
+                           .bytes = weight.rows * weight.stored_row_bytes()});
+    plan.bytes += plan.layers.back().bytes;
+  }
+  return plan;
+}
+
 void summarize_layers(QuantizeReport& report, double min_accuracy) {
   double parameters = 0;
   double cosines = 0;

@@ -22,6 +22,8 @@ struct FinishedOutput {
 
 QuantizeReport make_report(const FinishedOutput& finished);
 
+QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality);
+
 // Fills in what follows from the layers: the figures of all together, bits per weight, and whether all are good enough.
 void summarize_layers(QuantizeReport& report, double min_accuracy);
 
