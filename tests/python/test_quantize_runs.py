@@ -128,6 +128,8 @@ class TestSameBytes:
         for options, left in (([], []), (["--resume"], ["out.incomplete"])):
             command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, *options]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                while listing(tmp_path) != ["in.safetensors", *left] and process.poll() is None:
+                    time.sleep(0.01)
                 time.sleep(0.4)
                 process.send_signal(number)
                 out, err = process.communicate(timeout=30)

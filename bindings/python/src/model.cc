@@ -18,6 +18,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <ballast/weights.h>
+
 #include "bytes.h"
 #include "errors.h"
 #include "interrupts.h"

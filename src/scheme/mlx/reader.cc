@@ -51,7 +51,7 @@ class MlxReader final : public WeightsReader {
     return check_parameters();
   }
 
-  std::string_view scheme() const override { return layers_.empty() ? "plain" : "mlx"; }
+  std::string_view scheme() const override { return "mlx"; }
   const std::string& path() const override { return model_.path(); }
   const std::string& directory() const override { return model_.directory(); }
   const std::optional<ModelConfig>& config() const override { return model_.config(); }
