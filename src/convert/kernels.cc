@@ -183,7 +183,7 @@ void convert_by_dtype(DType dtype, const std::byte* in, std::size_t count, std::
     case kF8E5M2Fnuz: return run(std::integral_constant<DType, kF8E5M2Fnuz>());
     case kF16: return run(std::integral_constant<DType, kF16>());
     case kBF16: return run(std::integral_constant<DType, kBF16>());
-    default: return;
+    default: HWY_ABORT("no kernel converts between %s and F32", name(dtype).data());
   }
 }
 

@@ -11,7 +11,7 @@ namespace ballast {
 enum class Stores : std::uint8_t { kOrdinary, kStreaming };
 
 // Floats of fewer than 32 bits, from and to F32, with the best instruction set that the machine has. Pointers need no alignment;
-// a `count` of F4 values is even.
+// a `count` of F4 values is even. Any other dtype, F32 included, ends the program; convert_values() takes all of them.
 void to_f32(DType from, const std::byte* in, std::size_t count, std::byte* out, Stores stores);
 void from_f32(DType to, const std::byte* in, std::size_t count, std::byte* out, Stores stores);
 

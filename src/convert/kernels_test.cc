@@ -191,6 +191,16 @@ TEST(Kernels, StreamingStoresAtEveryAlignment) {
   }
 }
 
+TEST(KernelsDeathTest, DtypesWithoutAKernelEndTheProgram) {
+  Bytes in(64);
+  Bytes out(64);
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF6E2M3, DType::kI8, DType::kC64}) {
+    const std::string message = "no kernel converts between " + std::string(name(dtype)) + " and F32";
+    EXPECT_DEATH(from_f32(dtype, in.data(), 4, out.data(), Stores::kOrdinary), message);
+    EXPECT_DEATH(to_f32(dtype, in.data(), 4, out.data(), Stores::kOrdinary), message);
+  }
+}
+
 TEST(Kernels, LargeOutputIsStreamed) {
   const Bytes block = samples(DType::kF32);
   Bytes in;

@@ -37,14 +37,19 @@ void load(DType from, const std::byte* in, std::size_t count, float* out) {
 void store(DType to, const float* values, std::size_t count, std::byte* out) {
   if (to == DType::kF32) {
     std::memcpy(out, values, count * sizeof(float));
+  } else if (to == DType::kF64) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const double value = values[i];
+      std::memcpy(out + i * sizeof(value), &value, sizeof(value));
+    }
   } else {
     from_f32(to, as_bytes(values), count, out, Stores::kOrdinary);
   }
 }
 
-// To the nearest values of a dtype.
+// To the nearest values of a dtype; F64 has them all.
 void round(DType dtype, float* values, std::size_t count) {
-  if (dtype == DType::kF32) return;
+  if (dtype == DType::kF32 || dtype == DType::kF64) return;
   Chunk<std::uint16_t> rounded;
   auto* const bytes = reinterpret_cast<std::byte*>(rounded.data());
   store(dtype, values, count, bytes);

@@ -94,6 +94,39 @@ TEST(MlxDequantize, EveryWidthAndGroupAndRow) {
   }
 }
 
+TEST(MlxDequantize, F64IsTheF32ValueWidened) {
+  std::mt19937 random(2);
+  const auto bytes = [&](std::uint64_t count) {
+    std::string made(count, '\0');
+    for (char& byte : made) byte = static_cast<char>(random() % 0x7c);  // finite, as codes and as parameters of any dtype
+    return made;
+  };
+  const auto check = [&](QuantizationMode mode, RowFormat format, std::uint64_t parameter_bytes) {
+    constexpr std::uint64_t kRows = 3;
+    format.columns = 1536;
+    const std::string packed = bytes(kRows * format.packed_bytes());
+    const std::string scales = bytes(kRows * format.groups() * parameter_bytes);
+    const std::string biases = mode == kAffine ? bytes(scales.size()) : "";
+    std::vector<float> restore(format.columns, 1.0F);
+    restore[7] = 0.25F;
+    for (const std::span<const float> columns : {std::span<const float>(), std::span<const float>(restore)}) {
+      format.restore = columns;
+      const std::string floats = dequantize(mode, format, packed, scales, biases, DType::kF32);
+      std::string expected(floats.size() * 2, '\0');
+      ASSERT_TRUE(convert_values(DType::kF32, as_bytes(floats), DType::kF64, std::as_writable_bytes(std::span(expected))));
+      EXPECT_NE(expected, std::string(expected.size(), '\0'));
+      EXPECT_TRUE(dequantize(mode, format, packed, scales, biases, DType::kF64) == expected)
+          << name(mode) << " of " << name(format.parameters) << (columns.empty() ? "" : ", equalized");
+    }
+  };
+  for (const DType parameters : {DType::kF32, DType::kF16, DType::kBF16}) {
+    check(kAffine, {.bits = 4, .group_size = 64, .parameters = parameters}, bits(parameters) / 8);
+  }
+  check(QuantizationMode::kMxfp4, {.bits = 4, .group_size = 32}, 1);
+  check(QuantizationMode::kMxfp8, {.bits = 8, .group_size = 32}, 1);
+  check(QuantizationMode::kNvfp4, {.bits = 4, .group_size = 16}, 1);
+}
+
 TEST(MlxDequantize, Mxfp4IsAPowerOfTwoTimesE2m1) {
   const RowFormat format{.columns = 16, .bits = 4, .group_size = 32, .parameters = DType::kBF16};
   const std::string codes = "\x10\x32\x54\x76\x98\xba\xdc\xfe";
