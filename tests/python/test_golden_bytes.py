@@ -29,7 +29,6 @@ BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = {"parquet": (32, 64, 128, 256), "mlx": (32, 64, 128)}
 WIDE_FLOATS = ("f64", "f32", "f16", "bf16")
 DTYPES = "f8_e4m3 f8_e5m2 f8_e8m0 f8_e4m3fnuz f8_e5m2fnuz f4 bool u8 i8 u16 i16 u32 i32 u64 i64".split() + [*WIDE_FLOATS]
-RESTORED = {"parquet": WIDE_FLOATS, "mlx": ("f32", "f16", "bf16")}  # F64 is recorded of Parquet alone
 
 # Files of settings, by the name that cases have for them.
 SETTINGS = {
@@ -206,13 +205,13 @@ def dequantize_cases():
     for format in FORMATS:
         some = {}
         made = quantize("../mixed", f"--format {format} --method rtn --group-size 128 --bits 5", out="q")
-        for dtype in RESTORED[format]:
+        for dtype in WIDE_FLOATS:
             some[dtype] = f"{made}; ballast dequantize q out.safetensors --dtype {dtype}"
         some["as before"] = f"{made}; ballast dequantize q out"
         some["shards"] = f"{made}; ballast dequantize q out --dtype f16 --max-shard-size 2MB"
         if format == "parquet":
             made = quantize("../ragged.safetensors", "--method rtn --bits 3 --group-size 32", out="q")
-            some["ragged"] = "; ".join([made, *(f"ballast dequantize q {dtype} --dtype {dtype}" for dtype in RESTORED[format])])
+            some["ragged"] = "; ".join([made, *(f"ballast dequantize q {dtype} --dtype {dtype}" for dtype in WIDE_FLOATS)])
         options = f"--format {format} --group-size 64 --calibration ../all.safetensors --config ../both.yaml --bits 3"
         made = quantize("../calibrated.safetensors", options, out="q")
         some |= {f"columns to {dtype}": f"{made}; ballast dequantize q out --dtype {dtype}" for dtype in ("f32", "bf16")}
@@ -220,7 +219,7 @@ def dequantize_cases():
         some["language"] = f"{made}; ballast dequantize q out; ballast dequantize q out.mlx"
         found |= {f"dequantize: {format}, {name}": f"{line}; rm -r q" for name, line in some.items()}
     for model in ("affine", "mxfp4", "mxfp8", "nvfp4"):
-        for dtype in RESTORED["mlx"]:
+        for dtype in WIDE_FLOATS:
             found[f"dequantize: {model} to {dtype}"] = f"ballast dequantize ../{model} out --dtype {dtype}"
         found[f"dequantize: {model}"] = f"ballast dequantize ../{model} out.safetensors"
     return found
