@@ -19,10 +19,10 @@ enum class LoadPath {
 };
 
 struct LoadOptions {
-  Allocator* allocator = nullptr;  // borrowed until the loaded model is gone; null: host_allocator()
-  unsigned threads = 0;            // 0: one per core, more where the disk is waited for
-  LoadPath path = LoadPath::kAuto;
-  std::uint64_t memory_limit = 0;  // refuse to allocate more bytes than this; 0: any number
+  Allocator* allocator = nullptr;   // borrowed until the loaded model is gone; null: host_allocator()
+  unsigned threads = 0;             // 0: one per core, more where the disk is waited for
+  LoadPath path = LoadPath::kAuto;  // Parquet is always kBuffered
+  std::uint64_t memory_limit = 0;   // refuse to allocate more bytes than this; 0: any number
   Progress progress;
 };
 
@@ -39,10 +39,10 @@ class LoadedModel {
   Result<TensorView> view(std::string_view name) const&;
   Result<TensorView> view(std::string_view name) && = delete;
 
-  std::uint64_t bytes() const;  // of memory held: the tensors', and up to 4 KiB per file
+  std::uint64_t bytes() const;  // of memory held: the tensors', and up to 4 KiB per file or 64 bytes per tensor
 
  private:
-  friend class Model;
+  friend struct LoadedModelAccess;
   struct State;
   explicit LoadedModel(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -10,32 +10,11 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "model/loaded.h"
 #include "model/state.h"
 #include "source/uri.h"
 
 namespace ballast {
-
-struct LoadedModel::State {
-  std::string path;  // of the model, for messages
-  Allocator* allocator = nullptr;
-  std::byte* memory = nullptr;  // null when there is nothing to hold
-  std::uint64_t bytes = 0;
-  std::string names;                // of all tensors
-  std::vector<std::uint64_t> dims;  // of all tensors
-  LargeVector<TensorInfo> table;    // borrows from the two
-  LargeVector<TensorView> tensors;  // of `table`, one each
-  NameIndex index;                  // of `table`
-
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    if (memory != nullptr) allocator->free(memory, bytes);
-  }
-
-  Result<void> allocate(Allocator& from, std::uint64_t size);
-  void copy_table(std::span<const TensorInfo> from);
-};
 
 namespace {
 
@@ -144,87 +123,24 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
 
 }  // namespace
 
-Result<void> LoadedModel::State::allocate(Allocator& from, std::uint64_t size) {
-  if (size == 0) return {};
-  std::byte* const given = from.allocate(size);
-  // Not the caller's mistake, and no failed read either: well formed, but more than this machine or allocator can hold.
-  if (given == nullptr) return fail(Errc::kUnsupported, "no memory for {} bytes", size);
-  allocator = &from;
-  memory = given;
-  bytes = size;
-  if (const auto rest = reinterpret_cast<std::uintptr_t>(given) % Source::kDirectAlignment; rest != 0) {
-    return fail(Errc::kInvalidArgument, "the allocator's memory begins {} bytes past a multiple of {}", rest,
-                Source::kDirectAlignment);
-  }
-  return {};
-}
-
-void LoadedModel::State::copy_table(std::span<const TensorInfo> from) {
-  std::size_t name_bytes = 0;
-  std::size_t rank_sum = 0;
-  for (const TensorInfo& tensor : from) {
-    name_bytes += tensor.name.size();
-    rank_sum += tensor.shape.size();
-  }
-  names.reserve(name_bytes);  // so that what borrows from them stays valid
-  dims.reserve(rank_sum);
-  table.assign(from.begin(), from.end());
-  for (TensorInfo& tensor : table) {
-    const std::size_t name_at = names.size();
-    names += tensor.name;
-    tensor.name = std::string_view(names).substr(name_at);
-    const std::size_t dims_at = dims.size();
-    dims.insert(dims.end(), tensor.shape.begin(), tensor.shape.end());
-    tensor.shape = Shape(dims).subspan(dims_at);
-  }
-}
-
-LoadedModel::LoadedModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
-LoadedModel::LoadedModel(LoadedModel&&) noexcept = default;
-LoadedModel& LoadedModel::operator=(LoadedModel&&) noexcept = default;
-LoadedModel::~LoadedModel() = default;
-
-std::span<const TensorView> LoadedModel::tensors() const { return state_->tensors; }
-std::uint64_t LoadedModel::bytes() const { return state_->bytes; }
-
-const TensorView* LoadedModel::find(std::string_view name) const {
-  const auto position = state_->index.find(state_->table, name);
-  return position ? &state_->tensors[*position] : nullptr;
-}
-
-Result<TensorView> LoadedModel::view(std::string_view name) const& {
-  if (const TensorView* const tensor = find(name)) return *tensor;
-  return fail(Errc::kNotFound, "{}: no tensor {} among {}", escape(state_->path), quote(name), tensors().size());
-}
-
 Result<LoadedModel> Model::load_all(const LoadOptions& options) const {
   std::vector<Piece> pieces = find_pieces(tensors(), files());
   const auto bytes = place(pieces);
   if (!bytes) return fail(Errc::kUnsupported, "{}: the files hold more bytes than 64 bits can count", escape(path()));
-  if (options.memory_limit != 0 && *bytes > options.memory_limit) {
-    return fail(Errc::kInvalidArgument, "{}: loading takes {} bytes, the limit is {}", escape(path()), *bytes,
-                options.memory_limit);
-  }
-  auto loaded = std::make_unique<LoadedModel::State>();
-  loaded->path = path();
-  Allocator& allocator = options.allocator != nullptr ? *options.allocator : host_allocator();
-  if (auto allocated = loaded->allocate(allocator, *bytes); !allocated) return fail_at(escape(path()), allocated.error());
-  TRY(read_pieces(state_->shards, pieces, loaded->memory, options));
+  auto memory = TRY(Arena::allocate(path(), *bytes, options));
+  TRY(read_pieces(state_->shards, pieces, memory.data(), options));
 
-  loaded->copy_table(tensors());
-  loaded->index = state_->index;
-  loaded->tensors.reserve(tensors().size());
+  LargeVector<TensorInfo> table(tensors().begin(), tensors().end());
   std::vector<const Piece*> of_file(files().size());
   for (const Piece& piece : pieces) of_file[piece.file] = &piece;
-  for (const TensorInfo& tensor : loaded->table) {
-    TensorView view{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = {}};
-    if (tensor.bytes() > 0) {
-      const Piece& piece = *of_file[tensor.file];
-      view.bytes = {loaded->memory + piece.position + (state_->position(tensor) - piece.offset), tensor.bytes()};
-    }
-    loaded->tensors.push_back(view);
+  for (TensorInfo& tensor : table) {
+    if (tensor.bytes() == 0) continue;
+    const Piece& piece = *of_file[tensor.file];
+    const std::uint64_t begin = piece.position + (state_->position(tensor) - piece.offset);
+    tensor.end = begin + tensor.bytes();
+    tensor.begin = begin;
   }
-  return LoadedModel(std::move(loaded));
+  return LoadedModelAccess::make(path(), std::move(memory), std::move(table), state_->index);
 }
 
 }  // namespace ballast
