@@ -82,6 +82,9 @@ Result<Entry> describe(const parquet::Block& block) {
   if (*elements == 0 || block.shape.size() < 2) {
     return fail(Errc::kCorrupt, "its shape is {}, which has nothing to quantize", to_string(block.shape));
   }
+  if (!checked_mul(*elements, bits(DType::kF64))) {  // the most that anything made of it takes
+    return fail(Errc::kCorrupt, "its shape {} has more values than 64 bits can count", to_string(block.shape));
+  }
   entry.weight.storage = {.scheme = "parquet", .mode = {}, .bits = width, .group_size = static_cast<unsigned>(group)};
   entry.format = {.columns = *elements / entry.weight.rows,
                   .bits = width,
