@@ -1,10 +1,14 @@
 #include <ballast/quantized_weights.h>
 
 #include <algorithm>
+#include <cassert>
+#include <deque>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include <ballast/convert.h>
 #include <ballast/model.h>
 
 #include "base/checked.h"
@@ -12,8 +16,11 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "quantize/rows.h"
+#include "scheme/load_codes.h"
 #include "scheme/mlx/decode.h"
 #include "scheme/mlx/layers.h"
+#include "scheme/reader.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -22,13 +29,62 @@ struct QuantizedWeights::State {
   std::string directory;
   QuantizationConfig config;
   LoadedModel loaded;
-  std::vector<std::uint64_t> dims;          // of all weights
-  std::vector<std::vector<float>> restore;  // of each
+  std::deque<std::vector<std::uint64_t>> shapes;  // what weights borrow, as the next
+  std::deque<std::vector<float>> restore;
   std::vector<QuantizedWeight> weights;
   std::vector<TensorView> others;
 
+  State(std::string place, QuantizationConfig of, LoadedModel tensors)
+      : directory(std::move(place)), config(std::move(of)), loaded(std::move(tensors)) {}
+
   void group(const Model& model, std::span<const MlxLayer> layers);
+  void group(const WeightsReader& reader);
 };
+
+namespace {
+
+// What files of Parquet say about each weight, as a config.
+QuantizationConfig config_of(const WeightsReader& reader) {
+  QuantizationConfig config;
+  std::map<std::pair<unsigned, unsigned>, std::size_t> uses;
+  std::size_t most = 0;
+  for (const Weight& weight : reader.weights()) {
+    auto& entry = config.per_tensor[weight.name];
+    if (!weight.is_quantized()) continue;
+    entry = TensorQuantization{.bits = weight.storage.bits, .group_size = weight.storage.group_size};
+    const std::size_t count = ++uses[{entry->bits, entry->group_size}];
+    if (count <= most) continue;
+    most = count;
+    config.defaults = *entry;
+  }
+  return config;
+}
+
+// Rows of a weight, as the bytes of its tensors.
+struct StoredRows {
+  std::span<const std::byte> packed;
+  std::span<const std::byte> scales;
+  std::span<const std::byte> offsets;  // zero points or biases; empty if there are none
+};
+
+std::span<const float> as_floats(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+// As WeightsReader::read_rows() does. Scales and zero points are aligned: load_codes() saw to it.
+void dequantize_zero_point_rows(const RowFormat& format, const StoredRows& rows, DType dtype, std::span<std::byte> out) {
+  const auto decode = [&](std::span<float> values) {
+    dequantize_rows(format, rows.packed, as_floats(rows.scales), as_floats(rows.offsets), values);
+  };
+  const std::size_t count = out.size() * 8 / bits(dtype);
+  if (dtype == DType::kF32) return decode({reinterpret_cast<float*>(out.data()), count});
+  std::vector<float> values(count);
+  decode(values);
+  const auto converted = convert_values(DType::kF32, std::as_bytes(std::span(values)), dtype, out);
+  assert(converted);
+}
+
+}  // namespace
 
 // Turns what was found in `model` into views of what was loaded from it, in the same order.
 void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer> layers) {
@@ -38,16 +94,11 @@ void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer
     used[position] = true;
     return loaded.tensors()[position];
   };
-  dims.reserve(std::accumulate(layers.begin(), layers.end(), std::size_t{0},
-                               [](std::size_t sum, const MlxLayer& layer) { return sum + layer.shape.size(); }));
-  restore.reserve(layers.size());
   for (const MlxLayer& layer : layers) {
-    restore.push_back(layer.restore);
-    const std::size_t dims_at = dims.size();
-    dims.insert(dims.end(), layer.shape.begin(), layer.shape.end());
     const TensorView& scales = take(layer.scales);
     weights.push_back({.name = scales.name.substr(0, layer.name.size()),
-                       .shape = Shape(dims).subspan(dims_at),
+                       .scheme = "mlx",
+                       .shape = shapes.emplace_back(layer.shape),
                        .dtype = layer.dtype,
                        .bits = layer.quantization.bits,
                        .group_size = layer.quantization.group_size,
@@ -55,11 +106,39 @@ void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer
                        .packed = take(layer.packed),
                        .scales = scales,
                        .biases = layer.biases != nullptr ? std::optional(take(layer.biases)) : std::nullopt,
-                       .restore = restore.back()});
+                       .zero_points = std::nullopt,
+                       .restore = restore.emplace_back(layer.restore)});
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) others.push_back(loaded.tensors()[i]);
   }
+  std::ranges::sort(others, {}, &TensorView::name);
+}
+
+// Likewise for what load_codes() loaded.
+void QuantizedWeights::State::group(const WeightsReader& reader) {
+  const TensorView* tensor = loaded.tensors().data();
+  for (const Weight& weight : reader.weights()) {
+    if (!weight.is_quantized()) {
+      others.push_back(*tensor++);
+      continue;
+    }
+    const std::span<const float> columns = reader.format(weight).restore;
+    weights.push_back({.name = tensor[0].name,
+                       .scheme = reader.scheme(),
+                       .shape = shapes.emplace_back(weight.shape),
+                       .dtype = weight.dtype,
+                       .bits = weight.storage.bits,
+                       .group_size = weight.storage.group_size,
+                       .mode = QuantizationMode::kAffine,
+                       .packed = tensor[0],
+                       .scales = tensor[1],
+                       .biases = std::nullopt,
+                       .zero_points = tensor[2],
+                       .restore = restore.emplace_back(columns.begin(), columns.end())});
+    tensor += 3;
+  }
+  std::ranges::sort(weights, {}, &QuantizedWeight::name);
   std::ranges::sort(others, {}, &TensorView::name);
 }
 
@@ -100,13 +179,16 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
     return fail(Errc::kInvalidArgument, "{}: {} can be dequantized to F32, F16 or BF16, not {}", place, quote(name),
                 ballast::name(dtype));
   }
-  const std::uint64_t columns = weight->shape.back();
-  const std::uint64_t rows = weight->elements() / columns;
+  const bool has_zero_points = weight->zero_points.has_value();
+  const std::uint64_t rows = has_zero_points ? weight->shape.front() : weight->elements() / weight->shape.back();
+  const std::uint64_t columns = weight->elements() / rows;
   const RowFormat format{.columns = columns,
                          .bits = weight->bits,
                          .group_size = weight->group_size,
-                         .parameters = weight->dtype,
+                         .affine = has_zero_points ? Affine::kScaleZero : Affine::kScaleBias,
+                         .parameters = has_zero_points ? DType::kBF16 : weight->dtype,
                          .restore = weight->restore};
+  const std::optional<TensorView>& offsets = has_zero_points ? weight->zero_points : weight->biases;
   const auto bytes = checked_mul(weight->elements(), bits(dtype) / 8);
   if (!bytes) return fail(Errc::kUnsupported, "{}: {} values of {} are too many", place, weight->elements(), quote(name));
 
@@ -116,17 +198,28 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
     const std::uint64_t first = block * block_rows;
     const std::uint64_t count = std::min(block_rows, rows - first);
     const auto part = [&](auto all) { return all.subspan(all.size() / rows * first, all.size() / rows * count); };
-    dequantize_mlx_rows(weight->mode, format,
-                        {.packed = part(weight->packed.bytes),
-                         .scales = part(weight->scales.bytes),
-                         .biases = weight->biases ? part(weight->biases->bytes) : std::span<const std::byte>()},
-                        dtype, part(out.bytes()));
+    const StoredRows stored{.packed = part(weight->packed.bytes),
+                            .scales = part(weight->scales.bytes),
+                            .offsets = offsets ? part(offsets->bytes) : std::span<const std::byte>()};
+    if (has_zero_points) {
+      dequantize_zero_point_rows(format, stored, dtype, part(out.bytes()));
+    } else {
+      dequantize_mlx_rows(weight->mode, format, {.packed = stored.packed, .scales = stored.scales, .biases = stored.offsets},
+                          dtype, part(out.bytes()));
+    }
     return true;
   });
   return out;
 }
 
 Result<QuantizedWeights> load_quantized_weights(const std::string& directory, const LoadOptions& options) {
+  if (is_parquet_model(directory)) {
+    const auto reader = TRY(open_parquet_reader(directory, {}));
+    auto loaded = TRY(load_codes(*reader, options));
+    auto state = std::make_unique<QuantizedWeights::State>(directory, config_of(*reader), std::move(loaded));
+    state->group(*reader);
+    return QuantizedWeights(std::move(state));
+  }
   auto config = read_quantization_config(directory);
   if (!config) return std::unexpected(config.error());
   const auto model = TRY(Model::open(directory));
@@ -138,13 +231,7 @@ Result<QuantizedWeights> load_quantized_weights(const std::string& directory, co
   }
   const auto layers = TRY(find_mlx_layers(model, **config));
   auto loaded = TRY(model.load_all(options));
-  auto state = std::make_unique<QuantizedWeights::State>(QuantizedWeights::State{.directory = directory,
-                                                                                 .config = std::move(**config),
-                                                                                 .loaded = std::move(loaded),
-                                                                                 .dims = {},
-                                                                                 .restore = {},
-                                                                                 .weights = {},
-                                                                                 .others = {}});
+  auto state = std::make_unique<QuantizedWeights::State>(directory, std::move(**config), std::move(loaded));
   state->group(model, layers);
   return QuantizedWeights(std::move(state));
 }
