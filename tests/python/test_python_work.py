@@ -434,6 +434,7 @@ class TestQuantizing:
         tensors, loaded = read_safetensors(mlx / "model.safetensors"), mx.load(str(mlx / "model.safetensors"))
         for name, weight in weights.items():
             assert (weight.bits, weight.group_size, weight.shape, weight.dtype) == (4, 32, (64, 64), "BF16")
+            assert weight.scheme == "mlx" and weight.zero_points is None
             for part, array in (("weight", weight.packed), ("scales", weight.scales), ("biases", weight.biases)):
                 np.testing.assert_array_equal(array, tensors[f"{name}.{part}"], strict=True)
             parts = [loaded[f"{name}.{part}"] for part in ("weight", "scales", "biases")]
@@ -441,6 +442,26 @@ class TestQuantizing:
             np.testing.assert_array_equal(weights.dequantize(name), np.array(expected), strict=True)
         with pytest.raises(KeyError, match="no quantized weight 'layers.9' among 8"):
             weights["layers.9"]
+
+    def test_weights_of_parquet_are_those_of_the_file(self, quantized, arrays):
+        weights = ballast.load_quantized_weights(quantized)
+        assert list(weights) == [f"layers.{i}.weight" for i in range(8)] and list(weights.others) == ["norm"]
+        assert weights.others["norm"].tobytes() == arrays["norm"].tobytes()
+        restored = read_parquet(quantized)
+        stored = {row["layer_name"]: row for row in rows(quantized)}
+        for name, weight in weights.items():
+            assert (weight.scheme, weight.mode, weight.bits, weight.group_size) == ("parquet", "affine", 4, 32)
+            assert (weight.shape, weight.dtype, weight.biases, weight.restore) == ((64, 64), "BF16", None, None)
+            assert weight.packed.dtype == np.uint8 and weight.packed.shape == (64, 32)
+            assert weight.scales.dtype == weight.zero_points.dtype == np.float32
+            assert weight.scales.shape == weight.zero_points.shape == (64, 2)
+            assert weight.packed.tobytes() == stored[name]["data"]
+            assert weight.scales.ravel().tolist() == stored[name]["scales"]
+            assert weight.zero_points.ravel().tolist() == stored[name]["zero_points"]
+            codes = np.stack([weight.packed & 15, weight.packed >> 4], axis=2).reshape(64, 64).astype(np.float32)
+            scales, zero_points = (np.repeat(part, 32, axis=1) for part in (weight.scales, weight.zero_points))
+            np.testing.assert_array_equal(weights.dequantize(name), (codes - zero_points) * scales, strict=True)
+            np.testing.assert_array_equal(weights.dequantize(name), restored[name], strict=True)
 
     def test_arrays_of_weights_outlive_them(self, mlx):
         scales = ballast.load_quantized_weights(mlx)["layers.0"].scales

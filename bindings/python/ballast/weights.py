@@ -1,4 +1,4 @@
-"""Weights that MLX, or Ballast in MLX's format, quantized."""
+"""Quantized weights of MLX and of Parquet V2 Extended, as they are stored."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from ballast.model import Array, Path, as_array, is_name
 
 @dataclass(frozen=True, eq=False)
 class QuantizedWeight:
-    """One weight with what belongs to it."""
+    """One weight with what belongs to it.
+
+    Values are `code * scale + bias` for MLX's affine mode and `(code - zero_point) * scale` for Parquet.
+    """
 
     name: str
-    shape: tuple[int, ...]  #: before it was quantized
-    dtype: str  #: before it was quantized
+    scheme: str  #: mlx or parquet
+    shape: tuple[int, ...]  #: original
+    dtype: str  #: original
     bits: int
     group_size: int
-    mode: str
-    packed: Array  #: codes, the lowest bits first
-    scales: Array
-    biases: Array | None
+    mode: str  #: affine for Parquet
+    packed: Array  #: codes, the lowest bits first; of Parquet uint8 [rows, bytes of a row]
+    scales: Array  #: of Parquet float32 [rows, groups]
+    biases: Array | None  #: of MLX
+    zero_points: Array | None  #: of Parquet, float32 [rows, groups]
     restore: Array | None  #: what columns are to be multiplied by after all else
 
 
@@ -55,7 +60,8 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
             raise TensorNotFoundError(f"no quantized weight {name!r} among {len(self)}")
         for part in ("packed", "scales"):
             found[part] = as_array(*found[part])
-        found["biases"] = None if found["biases"] is None else as_array(*found["biases"])
+        for part in ("biases", "zero_points"):
+            found[part] = None if found[part] is None else as_array(*found[part])
         found["restore"] = np.array(found["restore"], np.float32) if found["restore"] else None
         return QuantizedWeight(**found)
 
@@ -73,5 +79,5 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
 
 
 def load_quantized_weights(directory: Path) -> QuantizedWeights:
-    """Reads all tensors of a directory in MLX's format, after checking every size against its config."""
+    """Reads all tensors of a directory of MLX or of Parquet V2 Extended, after checking every size."""
     return QuantizedWeights(_core.load_quantized_weights(path_of(directory)))

@@ -199,7 +199,7 @@ nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned thre
   return made;
 }
 
-// Weights as MLX quantized them, in memory of their own.
+// Quantized weights as they are stored, in memory of their own.
 class Weights {
  public:
   explicit Weights(QuantizedWeights weights) : weights_(std::make_shared<const QuantizedWeights>(std::move(weights))) {}
@@ -221,6 +221,7 @@ class Weights {
     if (weight == nullptr) return nb::none();
     nb::dict made;
     made["name"] = weight->name;
+    made["scheme"] = weight->scheme;
     made["shape"] = tuple_of(weight->shape);
     made["dtype"] = ballast::name(weight->dtype);
     made["bits"] = weight->bits;
@@ -228,7 +229,8 @@ class Weights {
     made["mode"] = ballast::name(weight->mode);
     made["packed"] = array(weight->packed);
     made["scales"] = array(weight->scales);
-    made["biases"] = weight->biases ? nb::object(array(*weight->biases)) : nb::none();
+    made["biases"] = array_or_none(weight->biases);
+    made["zero_points"] = array_or_none(weight->zero_points);
     made["restore"] = std::vector<float>(weight->restore.begin(), weight->restore.end());
     return made;
   }
@@ -244,6 +246,10 @@ class Weights {
   nb::tuple array(const TensorView& tensor) const {
     return nb::make_tuple(ballast::name(tensor.dtype), tuple_of(tensor.shape),
                           Bytes{.owner = weights_, .bytes = tensor.bytes, .is_writable = false});
+  }
+
+  nb::object array_or_none(const std::optional<TensorView>& tensor) const {
+    return tensor ? nb::object(array(*tensor)) : nb::none();
   }
 
   std::shared_ptr<const QuantizedWeights> weights_;
