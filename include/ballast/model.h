@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ballast/config.h>
@@ -87,6 +88,16 @@ class Model {
 
   // Copies by pread; a file cut short meanwhile is an error.
   Result<Tensor> read(std::string_view name) const;
+  // Copies the values as T, converted as in read_as(): `model.read<float>("lm_head.weight")` works for BF16, F16, F32 and
+  // integers. T is float, double or an integer.
+  template <class T>
+  Result<std::vector<T>> read(std::string_view name, OnLoss on_loss = OnLoss::kRefuse) const {
+    const TensorInfo* const tensor = find(name);
+    std::vector<T> values(tensor == nullptr ? 0 : tensor->elements());
+    auto read = read_as_into(name, dtype_for<T>(), std::as_writable_bytes(std::span(values)), on_loss);
+    if (!read) return std::unexpected(std::move(read.error()));
+    return values;
+  }
   // Copies `out.size()` bytes of the tensor, from its byte `offset` on.
   Result<void> read_into(std::string_view name, std::uint64_t offset, std::span<std::byte> out) const;
   // Copies a part, reading little more than the bytes it needs. Dimensions past the last slice are taken whole. Elements

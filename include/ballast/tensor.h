@@ -49,6 +49,24 @@ constexpr bool holds(DType dtype) {
   return false;
 }
 
+// The dtype of values of type T: F32 for float, I64 for std::int64_t and so on.
+template <class T>
+constexpr DType dtype_for() {
+  using enum DType;
+  if constexpr (std::is_same_v<T, float>) {
+    return kF32;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return kF64;
+  } else {
+    static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool>, "T must be float, double or an integer");
+    constexpr bool kSigned = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return kSigned ? kI8 : kU8;
+    if constexpr (sizeof(T) == 2) return kSigned ? kI16 : kU16;
+    if constexpr (sizeof(T) == 4) return kSigned ? kI32 : kU32;
+    if constexpr (sizeof(T) == 8) return kSigned ? kI64 : kU64;
+  }
+}
+
 // Borrowed bytes of one tensor, in C order and little endian. Valid while their owner lives.
 struct TensorView {
   std::string_view name;

@@ -123,6 +123,35 @@ TEST(ReadAs, FileCutShortIsAnErrorThatTellsBothSizes) {
             fmt::format("{}: tensor 't': file was cut short while open: it has 100 bytes, it had {}", path, file.size())));
 }
 
+TEST(ReadValues, ConvertsToTheTypeThatIsAskedFor) {
+  const std::string bf16 = one_tensor(DType::kBF16, "[2,2]", raw<std::uint16_t>({0x3f80, 0x4000, 0xc040, 0x0000}));
+  EXPECT_THAT(open(bf16).read<float>("t").value(), ElementsAre(1, 2, -3, 0));
+  EXPECT_THAT(open(bf16).read<double>("t").value(), ElementsAre(1, 2, -3, 0));
+  EXPECT_THAT(open(bf16).read<std::int8_t>("t").value(), ElementsAre(1, 2, -3, 0));
+  EXPECT_THAT(open(bf16).read<std::int64_t>("t").value(), ElementsAre(1, 2, -3, 0));
+  const std::string u8 = one_tensor(DType::kU8, "[2]", "\1\xff");
+  EXPECT_THAT(open(u8).read<std::uint8_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(u8).read<std::uint16_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(u8).read<std::int16_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(u8).read<std::uint32_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(u8).read<std::int32_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(u8).read<std::uint64_t>("t").value(), ElementsAre(1, 255));
+  EXPECT_THAT(open(one_tensor(DType::kF16, "[0,7]", "")).read<float>("t").value(), IsEmpty());
+}
+
+TEST(ReadValues, RefusesLossUnlessAllowed) {
+  const std::string file = one_tensor(DType::kF32, "[2]", raw<float>({3, 0.5F}));
+  EXPECT_TRUE(fails(open(file).read<std::int32_t>("t"), Errc::kUnsupported,
+                    "m: tensor 't': 1 of 2 values of F32 cannot be kept as I32, the first at 1"));
+  EXPECT_THAT(open(file).read<std::int32_t>("t", OnLoss::kAllow).value(), testing::SizeIs(2));
+}
+
+TEST(ReadValues, FailsAsReadAsDoes) {
+  const std::string complex = one_tensor(DType::kC64, "[1]", "abcdefgh");
+  EXPECT_TRUE(fails(open(complex).read<float>("t"), Errc::kUnsupported, "m: tensor 't': C64 does not convert to F32"));
+  EXPECT_TRUE(fails(open(complex).read<float>("u"), Errc::kNotFound, "m: no tensor 'u' among 1"));
+}
+
 TEST(Read2d, GivesTheFirstDimensionByTheRest) {
   struct Case {
     std::string_view shape;
