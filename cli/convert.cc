@@ -58,7 +58,7 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .sink = {.metadata = model.metadata(), .threads = options.threads},
+                         .sink = {.threads = options.threads},
                          .memory_limit = options.memory_limit_mb << 20,
                          .resume = options.resume};
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
@@ -74,11 +74,12 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
     if (!rename) return std::unexpected(rename.error());
     convert.renames.push_back({.from = std::move(rename->first), .to = std::move(rename->second)});
   }
+  if (!options.metadata.empty()) convert.metadata = model.metadata();
   for (const std::string& argument : options.metadata) {
-    if (argument.find('=') == std::string::npos && convert.sink.metadata.erase(argument) == 1) continue;
+    if (argument.find('=') == std::string::npos && convert.metadata->erase(argument) == 1) continue;
     const auto pair = parse_pair("--metadata", "KEY=VALUE, or a KEY that is there to drop", argument);
     if (!pair) return std::unexpected(pair.error());
-    convert.sink.metadata[pair->first] = pair->second;
+    (*convert.metadata)[pair->first] = pair->second;
   }
   return convert;
 }

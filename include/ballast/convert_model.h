@@ -7,6 +7,7 @@
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
+#include <ballast/metadata.h>
 #include <ballast/model.h>
 #include <ballast/progress.h>
 #include <ballast/sink.h>
@@ -32,7 +33,8 @@ struct ConvertOptions {
   std::vector<std::string> exclude;
   std::vector<Rename> renames;  // the first one that matches is taken
   OnLoss on_loss = OnLoss::kRefuse;
-  SinkOptions sink;                                       // its metadata is what is written
+  std::optional<Metadata> metadata;                       // empty: the model's own
+  SinkOptions sink;                                       // an error if it has metadata, which belongs in `metadata` above
   std::uint64_t memory_limit = std::uint64_t{384} << 20;  // of buffers and all else that is not the page cache, about
   bool resume = false;  // if the work breaks off, keep what is done beside `path`, as .incomplete; go on from there if it is
                         // about the same files and options. SafeTensors only.

@@ -50,12 +50,10 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
     options.dtype_rules.push_back({.pattern = pattern, .dtype = *parse_dtype(to)});
   }
   for (const auto& [from, to] : pairs_of(given.Get("rename"))) options.renames.push_back({.from = from, .to = to});
-  std::optional<Metadata> metadata;
-  if (given.Get("metadata").IsArray()) metadata = metadata_of(given.Get("metadata"));
-  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, metadata](Job& job) {
+  if (given.Get("metadata").IsArray()) options.metadata = metadata_of(given.Get("metadata"));
+  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options](Job& job) {
     return source.with(job, [&](const Model& model) {
       ConvertOptions all = options;
-      all.sink.metadata = metadata ? *metadata : model.metadata();
       all.progress = job.progress();
       return convert_model(model, path, all);
     });

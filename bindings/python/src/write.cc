@@ -103,13 +103,11 @@ nb::dict convert(const OpenModel& source, const FsPath& path, const std::optiona
   ConvertOptions options{.include = include,
                          .exclude = exclude,
                          .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .sink = {.max_shard_bytes = max_shard_bytes,
-                                  .metadata = metadata ? metadata_of(metadata) : source.get().metadata(),
-                                  .sync = sync,
-                                  .threads = threads},
+                         .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync, .threads = threads},
                          .memory_limit = memory_limit,
                          .resume = resume,
                          .progress = work.progress()};
+  if (metadata) options.metadata = metadata_of(metadata);
   if (dtype) options.dtype = dtype_of(*dtype);
   for (const auto& [pattern, to] : dtype_rules) options.dtype_rules.push_back({.pattern = pattern, .dtype = dtype_of(to)});
   for (const auto& [from, to] : renames) options.renames.push_back({.from = from, .to = to});

@@ -258,6 +258,11 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
+  if (!options.sink.metadata.empty()) {
+    return fail(Errc::kInvalidArgument, "ConvertOptions::sink has metadata; set ConvertOptions::metadata instead");
+  }
+  SinkOptions sink_options = options.sink;
+  sink_options.metadata = options.metadata.value_or(model.metadata());
   if (options.dtype || !options.dtype_rules.empty()) TRY(refuse_foreign(model));
   auto selection = TRY(select_tensors(model, options));
   ConvertReport report{.tensors = selection.targets.size(), .warnings = std::move(selection.warnings)};
@@ -273,9 +278,9 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     companions = TRY(find_companions(model.directory(), has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
     if (is_decoded) TRY(drop_quantization(companions));
   }
-  const auto key = TRY(options.resume ? resume_key(model, selection, options.sink) : Result<std::string>());
+  const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());
   const auto sink =
-      TRY(create_tensor_writer(path, selection.targets, options.sink, {.companions = companions, .resume_key = key}));
+      TRY(create_tensor_writer(path, selection.targets, sink_options, {.companions = companions, .resume_key = key}));
   Conversion conversion(model, selection, *sink, options);
   ModelAccess::expect(model, std::views::transform(selection.sources, [](const TensorInfo* tensor) { return *tensor; }));
   TRY(conversion.run());

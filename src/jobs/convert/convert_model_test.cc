@@ -183,6 +183,24 @@ TEST_F(Converting, WhatIsInTheWayIsFoundBeforeTheWorkEvenWhenItCanBeResumed) {
   EXPECT_FALSE(fs::exists(dir_.path("folder.safetensors.incomplete")));
 }
 
+TEST_F(Converting, KeepsTheMetadataUnlessOthersAreGiven) {
+  const auto metadata = [&](const std::string& path) { return Model::open(dir_.path(path)).value().metadata(); };
+  ASSERT_TRUE(convert("kept.safetensors"));
+  EXPECT_EQ(metadata("kept.safetensors"), (Metadata{{"k", "v"}}));
+  ASSERT_TRUE(convert("other.safetensors", {.metadata = Metadata{{"a", "b"}}}));
+  EXPECT_EQ(metadata("other.safetensors"), (Metadata{{"a", "b"}}));
+  ASSERT_TRUE(convert("none.safetensors", {.metadata = Metadata{}}));
+  EXPECT_FALSE(Model::open(dir_.path("none.safetensors")).value().files()[0].has_metadata);
+  ASSERT_TRUE(convert("empty.safetensors", {.metadata = Metadata{}, .sink = {.keep_empty_metadata = true}}));
+  EXPECT_TRUE(Model::open(dir_.path("empty.safetensors")).value().files()[0].has_metadata);
+}
+
+TEST_F(Converting, MetadataOfTheSinkIsAnError) {
+  EXPECT_TRUE(fails(convert("out.safetensors", {.sink = {.metadata = {{"a", "b"}}}}), Errc::kInvalidArgument,
+                    "ConvertOptions::sink has metadata; set ConvertOptions::metadata instead"));
+  EXPECT_FALSE(fs::exists(dir_.path("out.safetensors")));
+}
+
 TEST_F(Converting, AFileCutShortMeanwhileIsAnErrorOfTheInput) {
   const auto model = Model::open(dir_.path("in"));
   ASSERT_TRUE(model);
