@@ -24,9 +24,28 @@ std::string_view name(QuantizeFormat format);  // parquet, mlx
 std::string_view name(Profile profile);        // edge, local, cloud
 std::string_view name(Recipe recipe);          // uniform, mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6
 
+// The profile that a QuantizeConfig was made from. Assigning one would change none of the values, so only QuantizeConfig::edge(),
+// local() and cloud() and make_quantize_config() set it.
+class StartingProfile {
+ public:
+  StartingProfile() = default;
+  operator Profile() const { return profile_; }  // NOLINT(google-explicit-constructor): reads as the profile
+  bool operator==(const StartingProfile&) const = default;
+
+ private:
+  friend struct QuantizeConfig;
+  explicit StartingProfile(Profile profile) : profile_(profile) {}
+  Profile profile_ = Profile::kLocal;
+};
+
 // How a model is to be quantized. Starts as the profile `local`.
 struct QuantizeConfig {
-  Profile deployment_profile = Profile::kLocal;
+  static QuantizeConfig edge();
+  static QuantizeConfig local();
+  static QuantizeConfig cloud();
+  static QuantizeConfig for_profile(Profile profile);
+
+  StartingProfile deployment_profile;
   unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
   unsigned group_size = 128;  // 32, 64, 128, or 256, which MLX does not have
   QuantizeMethod method = QuantizeMethod::kSearch;
@@ -73,8 +92,6 @@ Result<ConfigFields> config_fields_from_environment();
 // The profile that the last of `sources` to name one names, changed by all of them in turn: the last one wins. Every field is
 // checked.
 Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> sources);
-
-QuantizeConfig profile_config(Profile profile);
 
 // What makes no sense is kInvalidArgument, with the field's name and value.
 Result<void> validate(const QuantizeConfig& config);

@@ -160,6 +160,24 @@ struct WordField {
   }
 };
 
+// Sets every field to the profile's value.
+struct ProfileField {
+  using Allowed = Words<Profile::kEdge, Profile::kCloud>;
+
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const text = std::get_if<std::string>(&value);
+    if (text == nullptr) return reject(field, describe(value), Allowed::text());
+    const auto profile = parse_word<Profile, Allowed>(*text);
+    if (!profile) return reject(field, quote(*text), Allowed::text());
+    config = QuantizeConfig::for_profile(*profile);
+    return {};
+  }
+
+  static Result<void> check(std::string_view, const QuantizeConfig&) { return {}; }
+
+  static ConfigValue get(const QuantizeConfig& config) { return std::string(name(config.deployment_profile)); }
+};
+
 Result<void> check_name(std::string_view field, std::string_view text) {
   if (text.empty()) return fail(Errc::kInvalidArgument, "{} has an empty name", field);
   if (!is_utf8(text)) return fail(Errc::kInvalidArgument, "{}: {} is not UTF-8", field, quote(text));
@@ -239,7 +257,7 @@ using Config = QuantizeConfig;
 using Toggle = TrueOrFalse;
 
 constexpr std::array kFields{
-    field<WordField<&Config::deployment_profile, Words<Profile::kEdge, Profile::kCloud>>>("deployment_profile"),
+    field<ProfileField>("deployment_profile"),
     field<WordField<&Config::bit_width, OneOf<2, 3, 4, 5, 6, 8>>>("bit_width"),
     field<WordField<&Config::group_size, OneOf<32, 64, 128, 256>>>("group_size"),
     field<WordField<&Config::method, Words<QuantizeMethod::kRtn, QuantizeMethod::kHqq>>>("method"),

@@ -196,26 +196,26 @@ TEST(ConfigYaml, WritesEveryField) {
 
 TEST(ConfigYaml, ReadsWhatItWrites) {
   const std::string odd = "\t\n\r\x01\x7f\\\"'#:&*!|>%@` \xc2\x85\xe2\x80\xa8\xf0\x9f\x98\x80 ";
-  const QuantizeConfig full{.deployment_profile = Profile::kEdge,
-                            .bit_width = 5,
-                            .group_size = 32,
-                            .method = QuantizeMethod::kRtn,
-                            .format = QuantizeFormat::kMlx,
-                            .recipe = Recipe::kMixed2And6,
-                            .modality = Modality::kText,
-                            .min_accuracy = 0.1 + 0.2,
-                            .fail_fast = true,
-                            .skip_sensitive_layers = true,
-                            .sensitive_layer_names = {"null", "~", "", "1", odd, std::string(2000, 'n')},
-                            .sensitive_layer_patterns = {R"(\.(gate|up)_proj\.)", "[\"']"},
-                            .layer_bit_widths = {{odd, 2}, {"<<", 3}, {std::string(2000, 'k'), 16}, {std::string(1015, 'k'), 4}},
-                            .num_threads = 3,
-                            .max_memory_limit_mb = 64,
-                            .target_model_size_mb = 1e-300,
-                            .enable_time_aware = true,
-                            .enable_spatial = false,
-                            .num_time_groups = 1,
-                            .calibration_samples = 77};
+  QuantizeConfig full = QuantizeConfig::edge();
+  full.bit_width = 5;
+  full.group_size = 32;
+  full.method = QuantizeMethod::kRtn;
+  full.format = QuantizeFormat::kMlx;
+  full.recipe = Recipe::kMixed2And6;
+  full.modality = Modality::kText;
+  full.min_accuracy = 0.1 + 0.2;
+  full.fail_fast = true;
+  full.skip_sensitive_layers = true;
+  full.sensitive_layer_names = {"null", "~", "", "1", odd, std::string(2000, 'n')};
+  full.sensitive_layer_patterns = {R"(\.(gate|up)_proj\.)", "[\"']"};
+  full.layer_bit_widths = {{odd, 2}, {"<<", 3}, {std::string(2000, 'k'), 16}, {std::string(1015, 'k'), 4}};
+  full.num_threads = 3;
+  full.max_memory_limit_mb = 64;
+  full.target_model_size_mb = 1e-300;
+  full.enable_time_aware = true;
+  full.enable_spatial = false;
+  full.num_time_groups = 1;
+  full.calibration_samples = 77;
   QuantizeConfig config = full;
   config.sensitive_layer_names.erase(config.sensitive_layer_names.begin() + 2);
   const auto again = read(to_yaml(config));
@@ -224,7 +224,7 @@ TEST(ConfigYaml, ReadsWhatItWrites) {
   EXPECT_TRUE(fails(read(to_yaml(full)), Errc::kInvalidArgument, "line 11: sensitive_layer_names has an empty name"));
 
   for (const Profile profile : {Profile::kEdge, Profile::kLocal, Profile::kCloud}) {
-    EXPECT_EQ(read(to_yaml(profile_config(profile))), profile_config(profile));
+    EXPECT_EQ(read(to_yaml(QuantizeConfig::for_profile(profile))), QuantizeConfig::for_profile(profile));
   }
 }
 

@@ -89,9 +89,9 @@ std::string_view name(Recipe recipe) {
   return kNames[static_cast<std::size_t>(recipe)];
 }
 
-QuantizeConfig profile_config(Profile profile) {
+QuantizeConfig QuantizeConfig::for_profile(Profile profile) {
   const ProfileValues& values = kProfiles[static_cast<std::size_t>(profile)];
-  return {.deployment_profile = profile,
+  return {.deployment_profile = StartingProfile(profile),
           .bit_width = values.bit_width,
           .group_size = values.group_size,
           .min_accuracy = values.min_accuracy,
@@ -99,6 +99,10 @@ QuantizeConfig profile_config(Profile profile) {
           .num_time_groups = values.num_time_groups,
           .calibration_samples = values.calibration_samples};
 }
+
+QuantizeConfig QuantizeConfig::edge() { return for_profile(Profile::kEdge); }
+QuantizeConfig QuantizeConfig::local() { return for_profile(Profile::kLocal); }
+QuantizeConfig QuantizeConfig::cloud() { return for_profile(Profile::kCloud); }
 
 Result<ConfigFields> config_fields_from_environment() {
   ConfigFields fields;
@@ -124,9 +128,9 @@ Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> source
     const auto field = find_config_field(kProfile);
     if (const auto set = (*field)->set(kProfile, named->second, config); !set) return std::unexpected(set.error());
   }
-  config = profile_config(config.deployment_profile);
   for (const ConfigFields& source : sources) {
     for (const auto& [name, value] : source) {
+      if (name == kProfile) continue;
       const auto field = TRY(find_config_field(name));
       if (const auto set = field->set(name, value, config); !set) return std::unexpected(set.error());
     }

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 
@@ -32,11 +33,11 @@ TEST(QuantizeConfig, StartsAsTheProfileLocal) {
   const auto config = made({});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(*config, QuantizeConfig{});
-  EXPECT_EQ(*config, profile_config(Profile::kLocal));
+  EXPECT_EQ(*config, QuantizeConfig::local());
 }
 
 TEST(QuantizeConfig, ProfilesHaveTheirValues) {
-  const QuantizeConfig edge = profile_config(Profile::kEdge);
+  const QuantizeConfig edge = QuantizeConfig::edge();
   EXPECT_EQ(edge.deployment_profile, Profile::kEdge);
   EXPECT_EQ(edge.bit_width, 2);
   EXPECT_EQ(edge.num_time_groups, 5);
@@ -45,7 +46,7 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(edge.calibration_samples, 32);
   EXPECT_EQ(edge.enable_spatial, false);
 
-  const QuantizeConfig local = profile_config(Profile::kLocal);
+  const QuantizeConfig local = QuantizeConfig::local();
   EXPECT_EQ(local.bit_width, 4);
   EXPECT_EQ(local.num_time_groups, 10);
   EXPECT_EQ(local.group_size, 128);
@@ -53,7 +54,7 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(local.calibration_samples, 128);
   EXPECT_EQ(local.enable_spatial, std::nullopt);
 
-  const QuantizeConfig cloud = profile_config(Profile::kCloud);
+  const QuantizeConfig cloud = QuantizeConfig::cloud();
   EXPECT_EQ(cloud.deployment_profile, Profile::kCloud);
   EXPECT_EQ(cloud.bit_width, 8);
   EXPECT_EQ(cloud.num_time_groups, 20);
@@ -63,10 +64,13 @@ TEST(QuantizeConfig, ProfilesHaveTheirValues) {
   EXPECT_EQ(cloud.enable_spatial, std::nullopt);
 
   for (const Profile profile : {Profile::kEdge, Profile::kLocal, Profile::kCloud}) {
-    EXPECT_TRUE(validate(profile_config(profile)));
-    EXPECT_EQ(made({{{"deployment_profile", std::string(name(profile))}}}), profile_config(profile));
+    EXPECT_TRUE(validate(QuantizeConfig::for_profile(profile)));
+    EXPECT_EQ(made({{{"deployment_profile", std::string(name(profile))}}}), QuantizeConfig::for_profile(profile));
   }
 }
+
+// It would change no other field.
+static_assert(!std::is_assignable_v<decltype(QuantizeConfig::deployment_profile)&, Profile>);
 
 TEST(QuantizeConfig, EveryFieldCanBeSet) {
   const auto config = made({{
@@ -92,26 +96,26 @@ TEST(QuantizeConfig, EveryFieldCanBeSet) {
       {"target_model_size_mb", "12.5"},
   }});
   ASSERT_TRUE(config) << config.error().message;
-  const QuantizeConfig expected{.deployment_profile = Profile::kCloud,
-                                .bit_width = 3,
-                                .group_size = 32,
-                                .method = QuantizeMethod::kHqq,
-                                .format = QuantizeFormat::kMlx,
-                                .recipe = Recipe::kMixed3And6,
-                                .modality = Modality::kAudio,
-                                .min_accuracy = 0.5,
-                                .fail_fast = true,
-                                .skip_sensitive_layers = true,
-                                .sensitive_layer_names = {"a", "b.*"},
-                                .sensitive_layer_patterns = {"^x{1,3}$"},
-                                .layer_bit_widths = {{"lm_head", 8}, {"embed*", 16}},
-                                .num_threads = 7,
-                                .max_memory_limit_mb = 100,
-                                .target_model_size_mb = 12.5,
-                                .enable_time_aware = true,
-                                .enable_spatial = false,
-                                .num_time_groups = 4,
-                                .calibration_samples = 9};
+  QuantizeConfig expected = QuantizeConfig::cloud();
+  expected.bit_width = 3;
+  expected.group_size = 32;
+  expected.method = QuantizeMethod::kHqq;
+  expected.format = QuantizeFormat::kMlx;
+  expected.recipe = Recipe::kMixed3And6;
+  expected.modality = Modality::kAudio;
+  expected.min_accuracy = 0.5;
+  expected.fail_fast = true;
+  expected.skip_sensitive_layers = true;
+  expected.sensitive_layer_names = {"a", "b.*"};
+  expected.sensitive_layer_patterns = {"^x{1,3}$"};
+  expected.layer_bit_widths = {{"lm_head", 8}, {"embed*", 16}};
+  expected.num_threads = 7;
+  expected.max_memory_limit_mb = 100;
+  expected.target_model_size_mb = 12.5;
+  expected.enable_time_aware = true;
+  expected.enable_spatial = false;
+  expected.num_time_groups = 4;
+  expected.calibration_samples = 9;
   EXPECT_EQ(*config, expected);
 }
 
@@ -303,26 +307,26 @@ TEST_F(Environment, HasAVariableForEveryField) {
   const auto fields = config_fields_from_environment();
   ASSERT_TRUE(fields) << fields.error().message;
   EXPECT_EQ(fields->size(), 20);
-  const QuantizeConfig expected{.deployment_profile = Profile::kCloud,
-                                .bit_width = 3,
-                                .group_size = 32,
-                                .method = QuantizeMethod::kHqq,
-                                .format = QuantizeFormat::kMlx,
-                                .recipe = Recipe::kMixed4And6,
-                                .modality = Modality::kImage,
-                                .min_accuracy = 0.5,
-                                .fail_fast = true,
-                                .skip_sensitive_layers = true,
-                                .sensitive_layer_names = {"a", "b.*"},
-                                .sensitive_layer_patterns = {"^x+$"},
-                                .layer_bit_widths = {{"lm_head", 8}, {"a=b", 16}},
-                                .num_threads = 7,
-                                .max_memory_limit_mb = 100,
-                                .target_model_size_mb = 12.5,
-                                .enable_time_aware = true,
-                                .enable_spatial = false,
-                                .num_time_groups = 4,
-                                .calibration_samples = 9};
+  QuantizeConfig expected = QuantizeConfig::cloud();
+  expected.bit_width = 3;
+  expected.group_size = 32;
+  expected.method = QuantizeMethod::kHqq;
+  expected.format = QuantizeFormat::kMlx;
+  expected.recipe = Recipe::kMixed4And6;
+  expected.modality = Modality::kImage;
+  expected.min_accuracy = 0.5;
+  expected.fail_fast = true;
+  expected.skip_sensitive_layers = true;
+  expected.sensitive_layer_names = {"a", "b.*"};
+  expected.sensitive_layer_patterns = {"^x+$"};
+  expected.layer_bit_widths = {{"lm_head", 8}, {"a=b", 16}};
+  expected.num_threads = 7;
+  expected.max_memory_limit_mb = 100;
+  expected.target_model_size_mb = 12.5;
+  expected.enable_time_aware = true;
+  expected.enable_spatial = false;
+  expected.num_time_groups = 4;
+  expected.calibration_samples = 9;
   EXPECT_EQ(made({*fields}), expected);
 }
 
