@@ -45,6 +45,9 @@ struct QuantizeConfig {
   static QuantizeConfig cloud();
   static QuantizeConfig for_profile(Profile profile);
 
+  // From a YAML file, by its path or URI: the file's profile, changed by the file's other fields. See parse_config_fields().
+  static Result<QuantizeConfig> from_yaml(const std::string& path);
+
   StartingProfile deployment_profile;
   unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
   unsigned group_size = 128;  // 32, 64, 128, or 256, which MLX does not have

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "plan/config_fields.h"
 #include "source/path/path.h"
 #include "source/uri.h"
@@ -216,6 +217,13 @@ Result<ConfigFields> read_config_fields(const std::string& path, const std::func
   auto fields = text ? parse_config_fields(*text) : std::unexpected(text.error());
   if (!fields) return fail_at(shown(path), fields.error());
   return fields;
+}
+
+Result<QuantizeConfig> QuantizeConfig::from_yaml(const std::string& path) {
+  const ConfigFields fields = TRY(read_config_fields(path));
+  auto config = make_quantize_config(std::span(&fields, 1));
+  if (!config) return fail_at(shown(path), config.error());
+  return config;
 }
 
 std::string to_yaml(const QuantizeConfig& config) {

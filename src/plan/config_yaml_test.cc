@@ -162,6 +162,27 @@ TEST(ConfigYaml, AnAliasBombDoesNotGoOff) {
   EXPECT_EQ(complaint("sensitive_layer_names: &a [*a, *a]\n"), "line 1: anchors and aliases are not taken");
 }
 
+TEST(ConfigYaml, AFileIsAConfig) {
+  const test::TempDir dir;
+  const std::string path = dir.write("settings.yaml", "bit_width: 3\ndeployment_profile: cloud\n");
+  QuantizeConfig expected = QuantizeConfig::cloud();
+  expected.bit_width = 3;
+  EXPECT_EQ(QuantizeConfig::from_yaml(path).value(), expected);
+  EXPECT_EQ(QuantizeConfig::from_yaml(dir.write("empty.yaml", "")).value(), QuantizeConfig{});
+}
+
+TEST(ConfigYaml, ErrorsOfAFileNameIt) {
+  const test::TempDir dir;
+  const std::string wrong = dir.write("wrong.yaml", "format: mlx\nbit_width: 7\n");
+  EXPECT_TRUE(fails(QuantizeConfig::from_yaml(wrong), Errc::kInvalidArgument,
+                    wrong + ": line 2: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8"));
+  const std::string both = dir.write("both.yaml", "format: mlx\ngroup_size: 256\n");
+  EXPECT_TRUE(fails(QuantizeConfig::from_yaml(both), Errc::kInvalidArgument,
+                    both + ": group_size is 256, with format mlx it must be 32, 64 or 128"));
+  EXPECT_TRUE(fails(QuantizeConfig::from_yaml(dir.path("none.yaml")), Errc::kNotFound,
+                    dir.path("none.yaml") + ": cannot open: No such file or directory"));
+}
+
 TEST(ConfigYaml, WritesEveryField) {
   EXPECT_EQ(to_yaml({}),
             "deployment_profile: local\n"
