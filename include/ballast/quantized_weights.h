@@ -9,7 +9,7 @@
 
 #include <ballast/error.h>
 #include <ballast/load.h>
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 #include <ballast/tensor.h>
 
 namespace ballast {
@@ -50,7 +50,7 @@ class QuantizedWeights {
   // All of them: as they are in the files, or for Parquet <weight>, <weight>.scales and <weight>.zero_points.
   const LoadedModel& tensors() const;
   // Of the directory; for Parquet made from the weights: an entry for each, the most frequent quantization as default.
-  const QuantizationConfig& config() const;
+  const MlxQuantization& quantization() const;
 
   // By the name of the weight or of its packed tensor.
   const QuantizedWeight* find(std::string_view name) const;

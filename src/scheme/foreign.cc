@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 
 #include "base/fail.h"
 #include "base/file_names.h"
@@ -91,7 +91,7 @@ bool may_hold_codes(const TensorInfo& tensor) { return tensor.shape.size() >= 2 
 Found find_method(object section, std::string_view place) {
   element method;
   if (section["quant_method"].get(method) != simdjson::SUCCESS || method.is_null()) return std::nullopt;
-  const auto decoded = parse_quantization_config(simdjson::to_string(section));
+  const auto decoded = parse_mlx_quantization(simdjson::to_string(section));
   if (decoded || decoded.error().code != Errc::kUnsupported) return std::nullopt;
   constexpr std::size_t kLongest = 40;
   std::string_view text;
@@ -196,7 +196,7 @@ Result<Found> find_beside(const std::string& directory) {
 // MLX's own section wins over one that the original model left in the config.
 bool is_mlx(const Model& model) {
   if (!model.config()) return false;
-  const auto section = parse_quantization_section(model.config()->json);
+  const auto section = parse_mlx_quantization_section(model.config()->json);
   return section && section->has_value();
 }
 

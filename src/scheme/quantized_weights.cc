@@ -27,14 +27,14 @@ namespace ballast {
 
 struct QuantizedWeights::State {
   std::string directory;
-  QuantizationConfig config;
+  MlxQuantization config;
   LoadedModel loaded;
   std::deque<std::vector<std::uint64_t>> shapes;  // what weights borrow, as the next
   std::deque<std::vector<float>> restore;
   std::vector<QuantizedWeight> weights;
   std::vector<TensorView> others;
 
-  State(std::string place, QuantizationConfig of, LoadedModel tensors)
+  State(std::string place, MlxQuantization of, LoadedModel tensors)
       : directory(std::move(place)), config(std::move(of)), loaded(std::move(tensors)) {}
 
   void group(const Model& model, std::span<const MlxLayer> layers);
@@ -44,8 +44,8 @@ struct QuantizedWeights::State {
 namespace {
 
 // What files of Parquet say about each weight, as a config.
-QuantizationConfig config_of(const WeightsReader& reader) {
-  QuantizationConfig config;
+MlxQuantization config_of(const WeightsReader& reader) {
+  MlxQuantization config;
   std::map<std::pair<unsigned, unsigned>, std::size_t> uses;
   std::size_t most = 0;
   for (const Weight& weight : reader.weights()) {
@@ -154,7 +154,7 @@ QuantizedWeights::~QuantizedWeights() = default;
 std::span<const QuantizedWeight> QuantizedWeights::weights() const { return state_->weights; }
 std::span<const TensorView> QuantizedWeights::others() const { return state_->others; }
 const LoadedModel& QuantizedWeights::tensors() const { return state_->loaded; }
-const QuantizationConfig& QuantizedWeights::config() const { return state_->config; }
+const MlxQuantization& QuantizedWeights::quantization() const { return state_->config; }
 
 const QuantizedWeight* QuantizedWeights::find(std::string_view name) const {
   constexpr std::string_view kWeight = ".weight";
@@ -220,7 +220,7 @@ Result<QuantizedWeights> load_quantized_weights(const std::string& directory, co
     state->group(*reader);
     return QuantizedWeights(std::move(state));
   }
-  auto config = read_quantization_config(directory);
+  auto config = read_mlx_quantization(directory);
   if (!config) return std::unexpected(config.error());
   const auto model = TRY(Model::open(directory));
   if (!*config) {

@@ -103,7 +103,7 @@ TEST(QuantizedWeights, AreGroupedAcrossShardsInTheOrderOfTheirNames) {
   EXPECT_THAT(names(weights), ElementsAre("layers.0", "layers.1"));
   EXPECT_EQ(weights.weights()[1].bits, 8);
   EXPECT_FALSE(weights.weights()[1].biases);
-  EXPECT_EQ(weights.config().defaults.group_size, 32);
+  EXPECT_EQ(weights.quantization().defaults.group_size, 32);
   ASSERT_EQ(weights.others().size(), 2);
   EXPECT_EQ(weights.others()[0].name, "empty");
   EXPECT_EQ(weights.others()[1].name, "norm");
@@ -437,7 +437,7 @@ TEST_F(ParquetWeights, OfSeveralBlocksAreReadWhole) {
 }
 
 TEST_F(ParquetWeights, HaveAConfigMadeOfThem) {
-  const QuantizationConfig config = load(quantize()).config();
+  const MlxQuantization config = load(quantize()).quantization();
   EXPECT_EQ(config.defaults.group_size, 64);
   EXPECT_EQ(config.find("a.weight"), (TensorQuantization{.bits = 4, .group_size = 64}));
   EXPECT_EQ(config.find("b.weight"), (TensorQuantization{.bits = 3, .group_size = 64}));

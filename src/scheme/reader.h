@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <ballast/error.h>
+#include <ballast/mlx_quantization.h>
 #include <ballast/model.h>
 #include <ballast/progress.h>
-#include <ballast/quantization_config.h>
 #include <ballast/weights.h>
 
 #include "quantize/rows.h"
@@ -98,7 +98,7 @@ bool is_parquet_model(const std::string& path);
 
 Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options);
 // Models whose weights MLX quantized as `config` says, or nobody.
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const QuantizationConfig& config);
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const MlxQuantization& config);
 std::unique_ptr<WeightsReader> open_plain_reader(Model model);
 
 const WeightsReader& reader_of(const Weights& weights);

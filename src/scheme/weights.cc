@@ -39,7 +39,7 @@ Result<Weights> Weights::open(const std::string& path, const OpenOptions& option
 
 Result<Weights> Weights::from_model(Model model) {
   TRY(refuse_foreign(model));
-  const auto config = TRY(quantization_config_of(model));
+  const auto config = TRY(mlx_quantization_of(model));
   if (config) return Weights(std::make_unique<State>(TRY(open_mlx_reader(std::move(model), *config))));
   return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
 }

@@ -102,7 +102,7 @@ Result<TensorQuantization> complete(const Settings& settings, const TensorQuanti
   return TensorQuantization{.bits = checked_bits, .group_size = checked_size, .mode = mode};
 }
 
-Result<void> add(QuantizationConfig& config, std::string_view tensor, std::optional<TensorQuantization> quantization) {
+Result<void> add(MlxQuantization& config, std::string_view tensor, std::optional<TensorQuantization> quantization) {
   if (!config.per_tensor.try_emplace(std::string(tensor), quantization).second) {
     return fail(Errc::kCorrupt, "{} is there twice", quote(tensor));
   }
@@ -115,7 +115,7 @@ Result<void> add(QuantizationConfig& config, std::string_view tensor, std::optio
 enum class Others { kIgnored, kRefused };
 
 // Objects that set something, true and false are overrides. Others may stand beside them in a section.
-Result<void> read_overrides(QuantizationConfig& config, object section, Others others) {
+Result<void> read_overrides(MlxQuantization& config, object section, Others others) {
   for (const auto [key, value] : section) {
     object nested;
     bool quantized = false;
@@ -147,10 +147,10 @@ Result<std::optional<object>> find_section(object scope, std::string_view key) {
   return section;
 }
 
-Result<QuantizationConfig> read_config(object section) {
+Result<MlxQuantization> read_config(object section) {
   const auto settings = TRY(read_settings(section));
   const auto defaults = TRY(complete(settings, {}));
-  QuantizationConfig config{.defaults = defaults};
+  MlxQuantization config{.defaults = defaults};
   TRY(read_overrides(config, section, Others::kIgnored));
 
   const auto list = TRY(find_section(section, kList));
@@ -194,14 +194,14 @@ std::string_view without_suffix(std::string_view tensor) {
 }
 
 // quantization_config.json, if the directory has it.
-Result<std::optional<QuantizationConfig>> read_own(const std::string& directory) {
+Result<std::optional<MlxQuantization>> read_own(const std::string& directory) {
   const std::string path = join_path(directory, kQuantizationConfigFile);
   const auto is_there = exists(path);
   if (!is_there) return fail_at(shown(path), is_there.error());
   if (!*is_there) return std::nullopt;
   const auto text = read_text(path);
   if (!text) return fail_at(shown(path), text.error());
-  auto config = parse_quantization_config(*text);
+  auto config = parse_mlx_quantization(*text);
   if (!config) return fail_at(shown(path), config.error());
   return std::move(*config);
 }
@@ -218,7 +218,7 @@ std::string_view name(QuantizationMode mode) {
   return "?";
 }
 
-std::optional<TensorQuantization> QuantizationConfig::find(std::string_view tensor) const {
+std::optional<TensorQuantization> MlxQuantization::find(std::string_view tensor) const {
   constexpr std::string_view kPrefix = "language_model.";
   const std::string_view layer = without_suffix(tensor);
   if (!per_tensor.empty()) {
@@ -234,14 +234,14 @@ std::optional<TensorQuantization> QuantizationConfig::find(std::string_view tens
   return defaults;
 }
 
-Result<QuantizationConfig> parse_quantization_config(std::string_view text) {
+Result<MlxQuantization> parse_mlx_quantization(std::string_view text) {
   simdjson::dom::parser parser;
   const auto root = TRY(parse_object(parser, text));
   TRY(check_quantizer(root));
   return read_config(root);
 }
 
-Result<std::optional<QuantizationConfig>> parse_quantization_section(std::string_view text) {
+Result<std::optional<MlxQuantization>> parse_mlx_quantization_section(std::string_view text) {
   simdjson::dom::parser parser;
   const auto root = TRY(parse_object(parser, text));
   for (const std::string_view key : {kOwnSection, kSharedSection}) {
@@ -255,7 +255,7 @@ Result<std::optional<QuantizationConfig>> parse_quantization_section(std::string
   return std::nullopt;
 }
 
-Result<std::optional<QuantizationConfig>> read_quantization_config(const std::string& directory) {
+Result<std::optional<MlxQuantization>> read_mlx_quantization(const std::string& directory) {
   auto own = read_own(directory);
   if (!own || *own) return own;
   const std::string path = join_path(directory, kConfigFile);
@@ -264,16 +264,16 @@ Result<std::optional<QuantizationConfig>> read_quantization_config(const std::st
   if (!*is_there) return std::nullopt;
   const auto text = read_text(path);
   if (!text) return fail_at(shown(path), text.error());
-  auto config = parse_quantization_section(*text);
+  auto config = parse_mlx_quantization_section(*text);
   if (!config) return fail_at(shown(path), config.error());
   return config;
 }
 
-Result<std::optional<QuantizationConfig>> quantization_config_of(const Model& model) {
+Result<std::optional<MlxQuantization>> mlx_quantization_of(const Model& model) {
   if (model.directory().empty()) return std::nullopt;
   auto own = read_own(model.directory());
   if (!own || *own || !model.config()) return own;
-  auto config = parse_quantization_section(model.config()->json);
+  auto config = parse_mlx_quantization_section(model.config()->json);
   if (!config) return fail_at(shown(join_path(model.directory(), kConfigFile)), config.error());
   return config;
 }

@@ -4,7 +4,7 @@
 #include <span>
 
 #include <ballast/dtype.h>
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 
 #include "quantize/rows.h"
 

@@ -109,8 +109,7 @@ std::unexpected<Error> orphan(const Model& model, const TensorInfo& tensor, cons
               missing);
 }
 
-Result<MlxLayer> make_layer(const Model& model, const QuantizationConfig& config, std::string_view base,
-                            const TensorInfo& scales) {
+Result<MlxLayer> make_layer(const Model& model, const MlxQuantization& config, std::string_view base, const TensorInfo& scales) {
   const TensorInfo* packed = model.find(joined(base, kWeight));
   if (packed == nullptr) packed = model.find(base);
   if (packed == nullptr) return orphan(model, scales, fmt::format("{} or {}", quote(joined(base, kWeight)), quote(base)));
@@ -155,7 +154,7 @@ Result<void> read_equalization(const std::string& directory, std::vector<MlxLaye
 
 }  // namespace
 
-Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const QuantizationConfig& config) {
+Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const MlxQuantization& config) {
   std::vector<MlxLayer> layers;
   for (const TensorInfo& tensor : model.tensors()) {
     if (const auto base = without(tensor.name, kBiases); base && !model.has(joined(*base, kScales))) {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <ballast/mlx_quantization.h>
 #include <ballast/model.h>
-#include <ballast/quantization_config.h>
 
 #include "quantize/rows.h"
 
@@ -38,7 +38,7 @@ struct MlxLayer {
 
 // All quantized weights by name: whatever has scales. Sizes that contradict each other or the config, and scales or biases that
 // belong to nothing, are kCorrupt.
-Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const QuantizationConfig& config);
+Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const MlxQuantization& config);
 
 // Reads `count` rows from row `first` on and dequantizes them as dequantize_mlx_rows() does; `out` has exactly their size.
 Result<void> read_mlx_rows(const Model& model, const MlxLayer& layer, std::uint64_t first, std::uint64_t count, DType dtype,

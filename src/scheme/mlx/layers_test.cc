@@ -16,7 +16,7 @@ using enum DType;
 // Keeps the bytes that its model borrows.
 class Found {
  public:
-  explicit Found(const std::vector<TensorText>& tensors, const QuantizationConfig& config = {})
+  explicit Found(const std::vector<TensorText>& tensors, const MlxQuantization& config = {})
       : bytes_(test::safetensors(tensors)), model_(Model::from_bytes(test::as_bytes(bytes_), "m")) {
     if (!model_) throw std::runtime_error(model_.error().message);
     layers = find_mlx_layers(*model_, config);
@@ -30,11 +30,11 @@ class Found {
   Result<Model> model_;
 };
 
-QuantizationConfig config(unsigned bits, unsigned group_size, QuantizationMode mode = QuantizationMode::kAffine) {
+MlxQuantization config(unsigned bits, unsigned group_size, QuantizationMode mode = QuantizationMode::kAffine) {
   return {.defaults = {.bits = bits, .group_size = group_size, .mode = mode}, .per_tensor = {}, .patterns = {}};
 }
 
-testing::AssertionResult refused(const std::vector<TensorText>& tensors, const QuantizationConfig& config, Errc code,
+testing::AssertionResult refused(const std::vector<TensorText>& tensors, const MlxQuantization& config, Errc code,
                                  std::string_view message) {
   return fails(Found(tensors, config).layers, code, message);
 }
@@ -88,7 +88,7 @@ TEST(MlxLayers, ModelWithoutScalesHasNone) {
 }
 
 TEST(MlxLayers, SizesThatDisagreeAreCorrupt) {
-  const QuantizationConfig usual = config(4, 64);
+  const MlxQuantization usual = config(4, 64);
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 4}}, {"a.scales", kF16, {2, 2}}}, usual, Errc::kCorrupt,
                       "m: tensor 'a.scales': the scales are [2, 2], expected [2, 1]: U32 [2, 4] is 32 columns of 4 bits, in "
                       "groups of 64"));
@@ -140,7 +140,7 @@ TEST(MlxLayers, OrphansAreNamed) {
 }
 
 TEST(MlxLayers, ScalesOfWhatIsNotQuantizedAreCorrupt) {
-  QuantizationConfig none;
+  MlxQuantization none;
   none.per_tensor.emplace("a", std::nullopt);
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.scales", kF16, {2, 1}}}, none, Errc::kCorrupt,
                       "m: tensor 'a.scales': the config says that 'a.weight' is not quantized"));

@@ -21,7 +21,7 @@ class MlxReader final : public WeightsReader {
  public:
   explicit MlxReader(Model model) : model_(std::move(model)) {}
 
-  Result<void> read_table(const QuantizationConfig& config) {
+  Result<void> read_table(const MlxQuantization& config) {
     layers_ = TRY(find_mlx_layers(model_, config));
     std::set<const TensorInfo*> belonging;
     for (const MlxLayer& layer : layers_) {
@@ -177,7 +177,7 @@ class MlxReader final : public WeightsReader {
 
 }  // namespace
 
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const QuantizationConfig& config) {
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const MlxQuantization& config) {
   auto reader = std::make_unique<MlxReader>(std::move(model));
   TRY(reader->read_table(config));
   return reader;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 
 #include "base/fail.h"
 #include "base/json.h"
@@ -69,7 +69,7 @@ Result<std::string> quantization_section(const OutputPlan& plan) {
   for (const WeightLayout& weight : plan.weights) needs.push_back(weight.is_quantized() && weight.bits != bits);
   for (const bool again : {true, false}) {
     std::string text = write_section(plan, bits, needs);
-    const auto config = parse_quantization_section(fmt::format(R"({{"quantization": {}}})", text));
+    const auto config = parse_mlx_quantization_section(fmt::format(R"({{"quantization": {}}})", text));
     if (!config) return std::unexpected(config.error());
     std::optional<std::size_t> wrong;
     for (std::size_t i = 0; i < plan.weights.size(); ++i) {

@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 
 #include "base/bytes.h"
 #include "base/fail.h"

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <ballast/quantization_config.h>
+#include <ballast/mlx_quantization.h>
 
 #include "base/json.h"
 #include "check.h"
@@ -20,7 +20,7 @@ void append_settings(const TensorQuantization& tensor, std::string& out) {
   out += fmt::format(R"("bits":{},"group_size":{},"mode":"{}")", tensor.bits, tensor.group_size, name(tensor.mode));
 }
 
-void append_override(const QuantizationConfig& config, const std::string& key, std::string& out) {
+void append_override(const MlxQuantization& config, const std::string& key, std::string& out) {
   append_json_string(key, out);
   out += ':';
   if (const auto& tensor = config.per_tensor.at(key)) {
@@ -32,7 +32,7 @@ void append_override(const QuantizationConfig& config, const std::string& key, s
 }
 
 // Patterns first, for they have an order.
-std::string to_json(const QuantizationConfig& config) {
+std::string to_json(const MlxQuantization& config) {
   std::string out = "{";
   append_settings(config.defaults, out);
   out += R"(,"per_tensor":{)";
@@ -49,7 +49,7 @@ void check_settings(const TensorQuantization& tensor) {
   check(tensor.group_size >= 16 && tensor.group_size <= 256 && (tensor.group_size & (tensor.group_size - 1)) == 0);
 }
 
-void check_config(const Result<QuantizationConfig>& config) {
+void check_config(const Result<MlxQuantization>& config) {
   if (!config) return check(!config.error().message.empty());
   check_settings(config->defaults);
   for (const auto& [key, tensor] : config->per_tensor) {
@@ -57,7 +57,7 @@ void check_config(const Result<QuantizationConfig>& config) {
     check(config->find(key) == tensor);
   }
   (void)config->find("language_model.model.layers.0.mlp.up_proj.weight");
-  const auto again = parse_quantization_config(to_json(*config));
+  const auto again = parse_mlx_quantization(to_json(*config));
   check(again && *again == *config);
 }
 
@@ -66,8 +66,8 @@ void check_config(const Result<QuantizationConfig>& config) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  ballast::check_config(ballast::parse_quantization_config(text));
-  const auto section = ballast::parse_quantization_section(text);
+  ballast::check_config(ballast::parse_mlx_quantization(text));
+  const auto section = ballast::parse_mlx_quantization_section(text);
   if (!section) {
     ballast::check(!section.error().message.empty());
   } else if (*section) {

@@ -28,8 +28,8 @@ struct TensorQuantization {
   bool operator==(const TensorQuantization&) const = default;
 };
 
-// What a directory of quantized weights says about them.
-struct QuantizationConfig {
+// How the weights of a directory in MLX's format are quantized. For settings to quantize with, see QuantizeConfig.
+struct MlxQuantization {
   TensorQuantization defaults;
   // By the name of a tensor or layer, or by glob; empty for what is not quantized.
   std::map<std::string, std::optional<TensorQuantization>, std::less<>> per_tensor;
@@ -40,17 +40,17 @@ struct QuantizationConfig {
   // defaults.
   std::optional<TensorQuantization> find(std::string_view tensor) const;
 
-  bool operator==(const QuantizationConfig&) const = default;
+  bool operator==(const MlxQuantization&) const = default;
 };
 
 // The text of a quantization_config.json. Every number is checked.
-Result<QuantizationConfig> parse_quantization_config(std::string_view text);
+Result<MlxQuantization> parse_mlx_quantization(std::string_view text);
 
 // The section `quantization`, else `quantization_config`, of the text of a config.json; empty if it has neither. Sections of
 // other quantizers are kUnsupported.
-Result<std::optional<QuantizationConfig>> parse_quantization_section(std::string_view text);
+Result<std::optional<MlxQuantization>> parse_mlx_quantization_section(std::string_view text);
 
 // From the directory's quantization_config.json, else from its config.json; empty if neither says anything.
-Result<std::optional<QuantizationConfig>> read_quantization_config(const std::string& directory);
+Result<std::optional<MlxQuantization>> read_mlx_quantization(const std::string& directory);
 
 }  // namespace ballast
