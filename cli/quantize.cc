@@ -72,12 +72,14 @@ void print_done(const Options& options, const QuantizeReport& done, double secon
 }
 
 // How many layers got how many bits.
-void print_bits(const QuantizeReport& done, double target) {
+double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+void print_bits(const QuantizeReport& done, std::uint64_t target) {
   std::map<unsigned, std::size_t> layers;
   for (const LayerReport& layer : done.layers) ++layers[layer.bits];
   std::vector<std::string> shares;
   for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
-  print("target {} MB, made {:.3f} MB: {}\n", target, static_cast<double>(done.bytes) / 1e6,
+  print("target {} MB, made {:.3f} MB: {}\n", megabytes(target), megabytes(done.bytes),
         shares.empty() ? "nothing is quantized" : fmt::to_string(fmt::join(shares, ", ")));
 }
 
@@ -186,7 +188,7 @@ Exit run_quantize(const Options& options) {
               {"method", name(config->method)},
               {"bit_width", config->bit_width},
               {"group_size", config->group_size},
-              {"target_model_size_mb", config->target_model_size_mb ? Json(*config->target_model_size_mb) : Json()},
+              {"target_model_size_mb", config->target_model_size ? Json(megabytes(*config->target_model_size)) : Json()},
               {"min_accuracy", config->min_accuracy},
               {"validated", options.validate || was_done},
               {"quantization_time_s", seconds},
@@ -195,7 +197,7 @@ Exit run_quantize(const Options& options) {
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print_done(options, *done, seconds);
-    if (config->target_model_size_mb) print_bits(*done, *config->target_model_size_mb);
+    if (config->target_model_size) print_bits(*done, *config->target_model_size);
     print("\n");
     print_layers(*done, config->min_accuracy, options.all_layers);
   }

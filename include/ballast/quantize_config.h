@@ -58,13 +58,14 @@ struct QuantizeConfig {
   double min_accuracy = 0.85;        // the cosine below which a layer gets more bits, or fail_fast gives up
   bool fail_fast = false;
   bool skip_sensitive_layers = false;
-  std::vector<std::string> sensitive_layer_names;     // kept as they are, as globs
-  std::vector<std::string> sensitive_layer_patterns;  // the same, as regular expressions that match a part of the name
-  std::map<std::string, unsigned> layer_bit_widths;   // by name or glob; 16 keeps the layer as it is
-  unsigned num_threads = 0;                           // 0: one per core
-  unsigned max_memory_limit_mb = 384;                 // in MiB
+  std::vector<std::string> sensitive_layer_names;             // kept as they are, as globs
+  std::vector<std::string> sensitive_layer_patterns;          // the same, as regular expressions that match a part of the name
+  std::map<std::string, unsigned> layer_bit_widths;           // by name or glob; 16 keeps the layer as it is
+  unsigned num_threads = 0;                                   // 0: one per core
+  std::uint64_t max_memory_limit = std::uint64_t{384} << 20;  // bytes; `max_memory_limit_mb` in text, in whole MiB
 
-  std::optional<double> target_model_size_mb;  // in 10^6 bytes: bits are then allotted layer by layer to fit it
+  // Bytes of all files of weights, to which the bits of each layer are fitted; `target_model_size_mb` in text, in 10^6 bytes.
+  std::optional<std::uint64_t> target_model_size;
 
   // These need statistics of the model's activations.
   std::optional<bool> enable_time_aware;  // by default for text and code

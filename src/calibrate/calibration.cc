@@ -59,7 +59,7 @@ Result<void> Calibration::prepare(Modality modality) {
     if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
     // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(columns_[i]) >> 20) + 1;
-    has_feedback_[i] = needed <= config_.max_memory_limit_mb;
+    has_feedback_[i] = needed <= config_.max_memory_limit >> 20;
     if (has_feedback_[i]) continue;
     ++too_large;
     limit_for_all = std::max(limit_for_all, needed);
@@ -77,7 +77,7 @@ Result<void> Calibration::prepare(Modality modality) {
   }
   if (too_large > 0) {
     warnings_.push_back(fmt::format("{} of the Hessians {} not used: too large for the memory limit of {} MiB; {} would do",
-                                    too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit_mb, limit_for_all));
+                                    too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit >> 20, limit_for_all));
   }
   if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
   return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <ranges>
@@ -160,6 +161,64 @@ struct WordField {
   }
 };
 
+// Bytes in the config, whole MiB in text, rounded down.
+struct MemoryLimitField {
+  using Allowed = FromTo<16, 1'048'576>;
+
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const text = std::get_if<std::string>(&value);
+    if (text == nullptr) return reject(field, describe(value), Allowed::text());
+    const auto mebibytes = parse_number<unsigned>(*text);
+    if (!mebibytes) return reject(field, quote(*text), Allowed::text());
+    config.max_memory_limit = std::uint64_t{*mebibytes} << 20;
+    return check(field, config);
+  }
+
+  static Result<void> check(std::string_view field, const QuantizeConfig& config) {
+    const std::uint64_t mebibytes = config.max_memory_limit >> 20;
+    if (!Allowed::has(static_cast<double>(mebibytes))) return reject(field, fmt::to_string(mebibytes), Allowed::text());
+    return {};
+  }
+
+  static ConfigValue get(const QuantizeConfig& config) { return fmt::to_string(config.max_memory_limit >> 20); }
+};
+
+// Bytes in the config, 10^6 bytes in text, as the shortest decimal number.
+struct TargetSizeField {
+  static constexpr double kMegabyte = 1e6;
+  static constexpr std::uint64_t kMost = 1'000'000'000'000'000;  // a double has all its bytes, in MB as well
+
+  static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
+    const auto* const text = std::get_if<std::string>(&value);
+    if (text == nullptr) return reject(field, describe(value), AboveZero::text());
+    config.target_model_size.reset();
+    if (text->empty()) return {};
+    const auto megabytes = parse_number<double>(*text);
+    if (!megabytes) return reject(field, quote(*text), AboveZero::text());
+    if (!AboveZero::has(*megabytes)) return reject(field, print_word(*megabytes), AboveZero::text());
+    const double bytes = std::round(*megabytes * kMegabyte);
+    if (bytes < 1) return reject(field, print_word(*megabytes), "at least 0.000001");
+    if (bytes > static_cast<double>(kMost)) return reject(field, print_word(*megabytes), most());
+    config.target_model_size = static_cast<std::uint64_t>(bytes);
+    return {};
+  }
+
+  static Result<void> check(std::string_view field, const QuantizeConfig& config) {
+    if (!config.target_model_size) return {};
+    if (*config.target_model_size == 0) return reject(field, "0", AboveZero::text());
+    if (*config.target_model_size > kMost) return reject(field, print(config), most());
+    return {};
+  }
+
+  static ConfigValue get(const QuantizeConfig& config) { return config.target_model_size ? print(config) : std::string(); }
+
+ private:
+  static std::string print(const QuantizeConfig& config) {
+    return print_word(static_cast<double>(*config.target_model_size) / kMegabyte);
+  }
+  static std::string most() { return fmt::format("at most {}", static_cast<double>(kMost) / kMegabyte); }
+};
+
 // Sets every field to the profile's value.
 struct ProfileField {
   using Allowed = Words<Profile::kEdge, Profile::kCloud>;
@@ -271,8 +330,8 @@ constexpr std::array kFields{
     field<ListField<&Config::sensitive_layer_patterns, check_regex, kMostPatterns>>("sensitive_layer_patterns"),
     field<PairsField<&Config::layer_bit_widths, OneOf<2, 3, 4, 5, 6, 8, 16>>>("layer_bit_widths"),
     field<WordField<&Config::num_threads, FromTo<0, 1024>>>("num_threads"),
-    field<WordField<&Config::max_memory_limit_mb, FromTo<16, 1'048'576>>>("max_memory_limit_mb"),
-    field<WordField<&Config::target_model_size_mb, AboveZero>>("target_model_size_mb"),
+    field<MemoryLimitField>("max_memory_limit_mb"),
+    field<TargetSizeField>("target_model_size_mb"),
     field<WordField<&Config::enable_time_aware, Toggle>>("enable_time_aware"),
     field<WordField<&Config::enable_spatial, Toggle>>("enable_spatial"),
     field<WordField<&Config::num_time_groups, FromTo<1, 1000>>>("num_time_groups"),

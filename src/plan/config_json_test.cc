@@ -23,7 +23,7 @@ TEST(SettingsJson, HasWordsListsPairsAndNull) {
 }
 
 TEST(SettingsJson, LeavesOutWhatNoByteDependsOn) {
-  EXPECT_EQ(settings_json({.num_threads = 1, .max_memory_limit_mb = 64}), settings_json({.num_threads = 2}));
+  EXPECT_EQ(settings_json({.num_threads = 1, .max_memory_limit = std::uint64_t{64} << 20}), settings_json({.num_threads = 2}));
 }
 
 }  // namespace

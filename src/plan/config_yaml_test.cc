@@ -231,8 +231,8 @@ TEST(ConfigYaml, ReadsWhatItWrites) {
   full.sensitive_layer_patterns = {R"(\.(gate|up)_proj\.)", "[\"']"};
   full.layer_bit_widths = {{odd, 2}, {"<<", 3}, {std::string(2000, 'k'), 16}, {std::string(1015, 'k'), 4}};
   full.num_threads = 3;
-  full.max_memory_limit_mb = 64;
-  full.target_model_size_mb = 1e-300;
+  full.max_memory_limit = std::uint64_t{64} << 20;
+  full.target_model_size = 999'999'999'999'999;
   full.enable_time_aware = true;
   full.enable_spatial = false;
   full.num_time_groups = 1;

@@ -13,6 +13,7 @@ namespace {
 
 using test::fails;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -110,8 +111,8 @@ TEST(QuantizeConfig, EveryFieldCanBeSet) {
   expected.sensitive_layer_patterns = {"^x{1,3}$"};
   expected.layer_bit_widths = {{"lm_head", 8}, {"embed*", 16}};
   expected.num_threads = 7;
-  expected.max_memory_limit_mb = 100;
-  expected.target_model_size_mb = 12.5;
+  expected.max_memory_limit = std::uint64_t{100} << 20;
+  expected.target_model_size = 12'500'000;
   expected.enable_time_aware = true;
   expected.enable_spatial = false;
   expected.num_time_groups = 4;
@@ -178,6 +179,28 @@ TEST(QuantizeConfig, WhatAFieldMayNotBeIsSaidWithWhatItMay) {
   EXPECT_EQ(complaint("enable_spatial", "tru"), "enable_spatial is 'tru', it must be true or false");
   EXPECT_EQ(complaint("calibration_samples", "0"), "calibration_samples is 0, it must be from 1 to 1000000");
   EXPECT_EQ(complaint("target_model_size_mb", "0"), "target_model_size_mb is 0, it must be a number above 0");
+}
+
+TEST(QuantizeConfig, SizesAreBytesButMegabytesInText) {
+  for (const auto& [text, bytes] : std::map<std::string, std::uint64_t>{{"0.35", 350'000},
+                                                                        {"0.29", 290'000},
+                                                                        {"12.5", 12'500'000},
+                                                                        {"400", 400'000'000},
+                                                                        {"1e-06", 1},
+                                                                        {"999999999.999999", 999'999'999'999'999}}) {
+    const auto config = made({{{"target_model_size_mb", text}}});
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->target_model_size, bytes);
+    EXPECT_THAT(to_yaml(*config), HasSubstr(fmt::format("\ntarget_model_size_mb: {}\n", text)));
+  }
+  EXPECT_EQ(made({{{"max_memory_limit_mb", "16"}}}).value().max_memory_limit, std::uint64_t{16} << 20);
+  EXPECT_EQ(made({{{"max_memory_limit_mb", "1048576"}}}).value().max_memory_limit, std::uint64_t{1} << 40);
+  EXPECT_THAT(to_yaml({.max_memory_limit = 100'000'000}), HasSubstr("\nmax_memory_limit_mb: 95\n"));
+  EXPECT_EQ(complaint("max_memory_limit_mb", "384.5"), "max_memory_limit_mb is '384.5', it must be from 16 to 1048576");
+  EXPECT_EQ(complaint("target_model_size_mb", "1e-7"), "target_model_size_mb is 1e-07, it must be at least 0.000001");
+  EXPECT_EQ(complaint("target_model_size_mb", "1e10"), "target_model_size_mb is 10000000000, it must be at most 1000000000");
+  EXPECT_EQ(complaint("target_model_size_mb", "5MB"), "target_model_size_mb is '5MB', it must be a number above 0");
+  EXPECT_EQ(complaint("target_model_size_mb", List{"5"}), "target_model_size_mb is a list, it must be a number above 0");
 }
 
 TEST(QuantizeConfig, NumbersAreNumbersToTheLastLetter) {
@@ -252,6 +275,10 @@ TEST(QuantizeConfig, ConfigsMadeByHandAreChecked) {
                     "modality is unknown, it must be text, code, image or audio"));
   EXPECT_TRUE(fails(valid([](Config& c) { c.sensitive_layer_patterns = {"["}; }), Errc::kInvalidArgument,
                     "sensitive_layer_patterns: '[' is no regular expression: missing ]: ["));
+  EXPECT_TRUE(fails(valid([](Config& c) { c.max_memory_limit = 384; }), Errc::kInvalidArgument,
+                    "max_memory_limit_mb is 0, it must be from 16 to 1048576"));
+  EXPECT_TRUE(fails(valid([](Config& c) { c.target_model_size = 0; }), Errc::kInvalidArgument,
+                    "target_model_size_mb is 0, it must be a number above 0"));
   EXPECT_TRUE(fails(valid([](Config& c) { c.layer_bit_widths = {{"a", 1}}; }), Errc::kInvalidArgument,
                     "layer_bit_widths: 'a' is 1, it must be 2, 3, 4, 5, 6, 8 or 16"));
 }
@@ -321,8 +348,8 @@ TEST_F(Environment, HasAVariableForEveryField) {
   expected.sensitive_layer_patterns = {"^x+$"};
   expected.layer_bit_widths = {{"lm_head", 8}, {"a=b", 16}};
   expected.num_threads = 7;
-  expected.max_memory_limit_mb = 100;
-  expected.target_model_size_mb = 12.5;
+  expected.max_memory_limit = std::uint64_t{100} << 20;
+  expected.target_model_size = 12'500'000;
   expected.enable_time_aware = true;
   expected.enable_spatial = false;
   expected.num_time_groups = 4;

@@ -57,8 +57,9 @@ nb::dict describe(const QuantizeConfig& config) {
   made["sensitive_layer_patterns"] = config.sensitive_layer_patterns;
   made["layer_bit_widths"] = config.layer_bit_widths;
   made["num_threads"] = config.num_threads;
-  made["max_memory_limit_mb"] = config.max_memory_limit_mb;
-  made["target_model_size_mb"] = config.target_model_size_mb;
+  made["max_memory_limit_mb"] = config.max_memory_limit >> 20;
+  made["target_model_size_mb"] =
+      config.target_model_size ? nb::cast(static_cast<double>(*config.target_model_size) / 1e6) : nb::none();
   made["enable_time_aware"] = config.enable_time_aware;
   made["enable_spatial"] = config.enable_spatial;
   made["num_time_groups"] = config.num_time_groups;

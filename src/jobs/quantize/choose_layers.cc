@@ -124,11 +124,8 @@ Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned thre
 // How columns are scaled, and what that takes, is guessed as for the bits that layers have without a target.
 Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output) {
   constexpr std::uint64_t kDoubt = 25;  // sizes are known to this part, and much better where layers are large
-  constexpr double kMegabyte = 1e6;
-  constexpr double kMost = 1e18;
   SizeFit fit;
-  fit.target_mb_ = *coder.config().target_model_size_mb;
-  fit.target_ = static_cast<std::uint64_t>(std::min(fit.target_mb_ * kMegabyte, kMost));
+  fit.target_ = *coder.config().target_model_size;
   fit.most_uniform_ = fit.target_ + fit.target_ / kDoubt;
   const auto sizes = TRY(coder.scheme().make_size_model());
   const bool is_spatial = coder.calibration() != nullptr && coder.calibration()->is_spatial();
@@ -150,8 +147,8 @@ Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const O
 
 std::unexpected<Error> SizeFit::too_small(std::uint64_t least, bool is_known) const {
   const double megabytes = std::ceil(static_cast<double>(least) / 1e3) / 1e3;
-  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}", target_mb_,
-              is_known ? "" : "about ", megabytes);
+  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}",
+              static_cast<double>(target_) / 1e6, is_known ? "" : "about ", megabytes);
 }
 
 Result<Plan> SizeFit::choose(const Plan& plan) {

@@ -26,7 +26,6 @@ class SizeFit {
  private:
   std::unexpected<Error> too_small(std::uint64_t least, bool is_known) const;
 
-  double target_mb_ = 0;
   bool sizes_are_exact_ = false;
   std::uint64_t target_ = 0;        // bytes
   std::uint64_t most_uniform_ = 0;  // a uniform choice may be this large: a target of just its size must not get fewer bits

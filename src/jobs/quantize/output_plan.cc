@@ -31,7 +31,7 @@ std::string hash_of(std::string_view text) {
 std::string make_key(const LayerCoder& coder, Modality modality) {
   QuantizeConfig config = coder.config();
   config.num_threads = 0;
-  config.max_memory_limit_mb = 0;
+  config.max_memory_limit = 0;
   const Model& model = coder.model();
   std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(model));
   if (const Calibration* const calibration = coder.calibration()) {

@@ -193,12 +193,12 @@ TEST_P(Calibrated, ThreadsAndInstructionSetsDoNotChangeAByte) {
 
 TEST_P(Calibrated, FitsASize) {
   QuantizeConfig config;
-  config.target_model_size_mb = 0.081;
+  config.target_model_size = 81'000;
   const auto report = quantize(config);
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_LE(report->bytes, 81'000U);
   EXPECT_THAT(report->layers, Each(testing::Field(&LayerReport::bits, testing::Ge(2U))));
-  config.target_model_size_mb = 0.001;
+  config.target_model_size = 1'000;
   const auto refused = quantize(config, "none");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);

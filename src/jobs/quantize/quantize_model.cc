@@ -52,7 +52,7 @@ Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& outpu
   constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
   const QuantizeConfig& config = coder.config();
   Calibration* const calibration = coder.calibration();
-  const std::uint64_t limit = std::uint64_t{config.max_memory_limit_mb} << 20;
+  const std::uint64_t limit = config.max_memory_limit;
   std::uint64_t fixed = kFixed;
   std::uint64_t largest = 1;
   for (const TensorBlock& block : output.blocks) {
@@ -228,7 +228,7 @@ Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
 }
 
 Result<std::optional<SizeFit>> fit_size(const Prepared& prepared) {
-  if (!prepared.coder.config().target_model_size_mb) return std::nullopt;
+  if (!prepared.coder.config().target_model_size) return std::nullopt;
   auto fit = SizeFit::make(prepared.plan, prepared.coder, prepared.output);
   if (!fit) return fail_at(escape(prepared.coder.model().path()), fit.error());
   return std::move(*fit);

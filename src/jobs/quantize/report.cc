@@ -24,7 +24,7 @@ std::string describe_below(const std::vector<LayerReport>& layers, const Quantiz
   const std::size_t count = names.size();
   names.resize(std::min(count, kFew));
   return fmt::format("{} of {} layers below the minimum cosine of {}{}: {}{}", count, layers.size(), config.min_accuracy,
-                     config.target_model_size_mb ? ", as the size leaves them no more bits" : " even with 8 bits",
+                     config.target_model_size ? ", as the size leaves them no more bits" : " even with 8 bits",
                      fmt::join(names, ", "), count > kFew ? ", ..." : "");
 }
 
