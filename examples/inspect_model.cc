@@ -18,11 +18,10 @@ int main(int argc, char** argv) {
   }
   std::cout << model->parameter_count() << " parameters\n";
 
-  const auto norm = model->view("model.norm.weight");  // no copy: the bytes lie in the mapped file
-  const auto values = norm ? norm->as<float>() : std::unexpected(norm.error());
-  if (!values) {
-    std::cerr << values.error().message << '\n';
+  const auto norm = model->read<float>("model.norm.weight");  // from BF16, F16 or F32
+  if (!norm) {
+    std::cerr << norm.error().message << '\n';
     return 1;
   }
-  std::cout << "the norm begins with " << values->front() << '\n';
+  std::cout << "the norm begins with " << norm->front() << '\n';
 }
