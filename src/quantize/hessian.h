@@ -24,8 +24,9 @@ struct Triangle {
 // them, is U D Uᵀ with U upper triangular, ones on its diagonal, and D diagonal. So an error e of a row of weights, which costs
 // e H eᵀ, costs the sum of D_k (e U)_k².
 //
-// H is divided by the mean of its diagonal, and 1 % or more of each value there is added to it: what goes together by chance
-// counts for less then. A little more is added, so that inputs that are always 0 are no trouble.
+// H is divided by the mean of its diagonal. Then each value on the diagonal is raised by `damping`, 2 % or more, times its square
+// root, the geometric mean of it and the mean of all: inputs that correlate by chance count for less. A little more is added so
+// that inputs that are always 0 give pivots above 0.
 class Feedback {
  public:
   static constexpr double kLeastDamping = 0.02;
