@@ -1,6 +1,5 @@
 #include "base/name_index.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <random>
@@ -34,16 +33,17 @@ std::size_t NameIndex::probe(std::span<const TensorInfo> table, std::string_view
 }
 
 std::optional<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_all(std::span<const TensorInfo> table) {
-  constexpr std::size_t kBatch = 16;  // names whose slots come from memory at the same time, not one after another
-  std::array<std::uint64_t, kBatch> hashes{};
-  for (std::uint32_t first = 0; first < table.size(); first += kBatch) {
-    const auto batch = table.subspan(first, std::min(kBatch, table.size() - first));
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      hashes[i] = hash_name(batch[i].name);
-      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)], 1);
+  constexpr std::size_t kAhead = 32;  // names whose slots are on their way from memory while others are inserted
+  std::array<std::uint64_t, kAhead> hashes{};
+  for (std::size_t i = 0; i < table.size() + kAhead; ++i) {
+    std::uint64_t& hash = hashes[i % kAhead];
+    if (i >= kAhead) {
+      const auto position = static_cast<std::uint32_t>(i - kAhead);
+      if (const auto other = insert(table, position, hash)) return std::pair(*other, position);
     }
-    for (std::uint32_t i = 0; i < batch.size(); ++i) {
-      if (const auto other = insert(table, first + i, hashes[i])) return std::pair(*other, first + i);
+    if (i < table.size()) {
+      hash = hash_name(table[i].name);
+      __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
     }
   }
   return std::nullopt;

@@ -34,8 +34,21 @@ TEST(NameIndex, InsertsATableAtOnce) {
   for (std::uint32_t i = 0; i < table.size(); ++i) EXPECT_EQ(index.find(table, table[i].name), i);
 }
 
+TEST(NameIndex, TablesOfAnySizeAreInserted) {
+  std::deque<std::string> names;
+  std::vector<TensorInfo> table;
+  for (int i = 0; i < 200'000; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
+  for (const std::size_t size : {0U, 1U, 31U, 32U, 33U, 64U, 65'535U, 65'536U, 200'000U}) {
+    const auto part = std::span(table).first(size);
+    NameIndex index(size);
+    EXPECT_EQ(index.insert_all(part), std::nullopt);
+    for (std::uint32_t i = 0; i < size; ++i) ASSERT_EQ(index.find(part, part[i].name), i);
+    EXPECT_EQ(index.find(part, "layers.200000.weight"), std::nullopt);
+  }
+}
+
 TEST(NameIndex, TableWithANameTwiceIsToldBothPlaces) {
-  for (const std::uint32_t second : {1U, 15U, 16U, 17U, 99U}) {
+  for (const std::uint32_t second : {1U, 15U, 31U, 32U, 33U, 64U, 99U}) {
     std::deque<std::string> names;
     std::vector<TensorInfo> table;
     for (int i = 0; i < 100; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});

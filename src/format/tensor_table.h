@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-// What one file says that it holds. Names borrow from the bytes it was parsed from, or from `decoded`.
+// What one file says that it holds. Names borrow from the bytes it was parsed from, or from `decoded` or `names`.
 struct TensorTable {
   std::uint64_t data_start = 0;
   Metadata metadata;
@@ -21,6 +21,7 @@ struct TensorTable {
   NameIndex index;                  // of `tensors`
   LargeVector<std::uint64_t> dims;  // what the shapes borrow from
   std::deque<std::string> decoded;
+  Bytes names;
 };
 
 }  // namespace ballast

@@ -65,11 +65,22 @@ Result<Shard> open_shard(const std::string& path, const std::string& index_path,
   return read_shard(path, std::move(*source), options);
 }
 
+Shard make_shard(std::string path, std::unique_ptr<Source> source, Bytes front, safetensors::Header header) {
+  const std::uint64_t file_size = source->size();
+  return {.path = std::move(path),
+          .format = Format::kSafetensors,
+          .file_size = file_size,
+          .source = std::move(source),
+          .front = std::move(front),
+          .header = std::move(header)};
+}
+
 }  // namespace
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
   if (file_name(path).ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
   constexpr std::uint64_t kFirstRead = 16 << 10;  // more costs page faults; what a longer header has besides is read at once, too
+  constexpr std::uint64_t kWholeRead = 4 << 20;   // the text of more is not worth its memory
   const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
   const auto error_here = [&](const Error& error) { return fail_at(shown(path), error); };
 
@@ -79,6 +90,11 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   const auto data_start = safetensors::read_data_start({front.get(), have}, source->size(), limits);
   if (!data_start) return error_here(data_start.error());
 
+  if (*data_start > kWholeRead && !is_uri(path)) {  // a server would be asked for every piece
+    auto header = safetensors::read_header(*source, *data_start, limits);
+    if (!header) return error_here(header.error());
+    if (*header) return make_shard(std::move(path), std::move(source), nullptr, std::move(**header));
+  }
   if (*data_start > have) {
     Bytes whole(allocate_bytes(*data_start));
     std::memcpy(whole.get(), front.get(), have);
@@ -88,13 +104,7 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   }
   auto header = safetensors::parse_header({front.get(), have}, source->size(), limits);
   if (!header) return error_here(header.error());
-  const std::uint64_t file_size = source->size();
-  return Shard{.path = std::move(path),
-               .format = Format::kSafetensors,
-               .file_size = file_size,
-               .source = std::move(source),
-               .front = std::move(front),
-               .header = std::move(*header)};
+  return make_shard(std::move(path), std::move(source), std::move(front), std::move(*header));
 }
 
 std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const std::string& index_path,

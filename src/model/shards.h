@@ -22,7 +22,7 @@ struct Shard {
   Format format = Format::kSafetensors;
   std::uint64_t file_size = 0;
   std::unique_ptr<Source> source;  // of tensor data in binary: the file itself, or what stands for it
-  Bytes front;                     // what the header's names borrow from
+  Bytes front;                     // what the header's names borrow from, unless it keeps them itself
   TensorTable header;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "format/safetensors/header.h"
 #include "tests/support/files.h"
 
 namespace ballast {
@@ -50,6 +51,57 @@ TEST(ReadShard, HeaderLargerThanTheFirstReadIsFetchedWhole) {
   EXPECT_EQ(shard->header.tensors.back().name, "layers.4999.weight");
 }
 
+// The text of a header that is read in pieces: 5 MiB at least, of tensors of one byte.
+std::string long_header() {
+  std::string text;
+  for (int i = 0; text.size() < 5 << 20; ++i) {
+    text += fmt::format(R"({}"layers.{}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "{" : ",", i, i,
+                        i + 1);
+  }
+  return text + "}";
+}
+
+TEST(ReadShard, OfALongHeaderOnlyTheNamesAreKept) {
+  const std::string text = long_header();
+  const auto tensors = static_cast<std::size_t>(std::ranges::count(text, '{')) - 1;
+  const std::string file = safetensors(text, std::string(tensors, 'x'));
+  const auto shard = read_shard("f", open_memory(as_bytes(file)), {});
+  ASSERT_TRUE(shard) << shard.error().message;
+  EXPECT_EQ(shard->front, nullptr);
+  EXPECT_EQ(shard->header.tensors.size(), tensors);
+  for (std::uint32_t i = 0; i < tensors; ++i) {
+    ASSERT_EQ(shard->header.tensors[i].name, fmt::format("layers.{}.weight", i));
+    ASSERT_EQ(shard->header.index.find(shard->header.tensors, shard->header.tensors[i].name), i);
+  }
+}
+
+TEST(ReadShard, ErrorsInALongHeaderAreThoseOfTheWholeText) {
+  const std::string text = long_header();
+  const auto tensors = static_cast<std::size_t>(std::ranges::count(text, '{')) - 1;
+  const auto replaced = [&](std::size_t at, std::string_view by) { return std::string(text).replace(at, by.size(), by); };
+  const std::size_t middle = text.find("\"layers", text.size() / 2);
+  const std::size_t last = text.rfind("\"layers");
+  for (const std::string& wrong : {
+           replaced(text.size() - 1, "]"),                                       // not JSON at the end
+           replaced(10, "\xff"),                                                 // not UTF-8
+           replaced(middle, "x").replace(last + 1, 1, "\xff"),                   // neither: UTF-8 is looked at first
+           replaced(last, "\"layers.0.weight\":   "),                            // a name twice
+           replaced(middle, "'"),                                                // not JSON in the middle
+           std::string(text).replace(text.find("\"U8\"", middle), 4, "\"U7\""),  // an unknown dtype
+           text + "x",                                                           // more than one value
+           text.substr(0, text.size() - 1),                                      // no end
+       }) {
+    const std::string file = safetensors(wrong, std::string(tensors, 'x'));
+    const auto whole = safetensors::parse_header(as_bytes(file), file.size());
+    ASSERT_FALSE(whole);
+    EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(file)), {}), whole.error().code, "f: " + whole.error().message));
+  }
+  const std::string file = safetensors(text, std::string(tensors - 1, 'x'));
+  EXPECT_TRUE(fails(
+      read_shard("f", open_memory(as_bytes(file)), {}), Errc::kCorrupt,
+      fmt::format("f: file is truncated: tensors need {} bytes of data, the file has {} (1 missing)", tensors, tensors - 1)));
+}
+
 TEST(ReadShard, ErrorsNameTheFileEscaped) {
   EXPECT_TRUE(
       fails(read_shard("a\n\x1b", open_memory(as_bytes("{}")), {}), Errc::kCorrupt,
@@ -87,6 +139,8 @@ TEST(ReadShard, ReadErrorsNameTheFile) {
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>("abc", 100), {}), Errc::kIo, "f: gone"));
   const std::string front = test::safetensors_claiming(1 << 20, std::string(128 << 10, ' '));
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>(front, 2 << 20), {}), Errc::kIo, "f: gone"));
+  const std::string long_front = test::safetensors_claiming(8 << 20, long_header());
+  EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>(long_front, 16 << 20), {}), Errc::kIo, "f: gone"));
 }
 
 TEST(OpenShards, ErrorsNameTheFile) {

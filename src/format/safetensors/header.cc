@@ -21,24 +21,51 @@ namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
+// About how many tensors a header of `bytes` has, rather more than fewer, by a part of its text: room that stays empty costs no
+// memory, tables that must grow are in memory twice.
+std::size_t estimate_tensors(std::string_view part, std::size_t bytes) {
+  constexpr std::size_t kSample = 4096;
+  constexpr std::size_t kTypicalEntry = 96;
+  constexpr std::size_t kShortestEntry = 50;  // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]},
+  if (part.size() < kSample) return bytes / kShortestEntry;
+  const std::string_view sample = part.substr((part.size() - kSample) / 2, kSample);  // in the middle: metadata comes first
+  const auto entries = static_cast<std::size_t>(std::ranges::count(sample, '{'));
+  return bytes / std::clamp(kSample / (entries + entries / 8 + 1), kShortestEntry, kTypicalEntry);
+}
+
 // Turns header text into a table, entry by entry, without looking at what the numbers mean.
 class HeaderParser {
  public:
-  HeaderParser(std::string_view text, Strictness strictness, Header& header)
-      : scanner_(text, header.decoded), strict_(strictness == Strictness::kStrict), header_(header) {
-    constexpr std::size_t kTypicalEntry = 96;
-    const std::size_t tensors = text.size() / kTypicalEntry;
+  HeaderParser(Strictness strictness, Header& header) : strict_(strictness == Strictness::kStrict), header_(header) {}
+
+  // Makes room for a header of `bytes`, by a part of its text.
+  void reserve(std::string_view part, std::size_t bytes) {
+    const std::size_t tensors = estimate_tensors(part, bytes);
     header_.tensors.reserve(tensors);
     header_.dims.reserve(2 * tensors);
-    ranks_.reserve(tensors);
   }
 
-  Result<void> parse() {
-    if (scanner_.object([&](std::string_view key) { return key == kMetadataKey ? metadata() : tensor(key); }) &&
-        scanner_.at_end()) {
-      bind_shapes();
-      return {};
-    }
+  // Takes the next part of the text as far as its entries are whole, and returns how much that was: there begins the part after
+  // it. What is wrong stops it like what is cut off.
+  std::size_t take_part(std::string_view part) {
+    scanner_ = JsonScanner(part, header_.decoded);
+    entry_end_ = scanner_.position();
+    header_.dims.resize(dims_end_);  // without those of an entry that was cut off
+    const auto take_entry = [this](std::string_view key) { return entry(key); };
+    if (!ended_) ended_ = any_entry_ ? scanner_.rest_of_object(take_entry) : scanner_.object(take_entry);
+    if (ended_ && scanner_.at_end()) return part.size();
+    return static_cast<std::size_t>(entry_end_ - part.data());
+  }
+  bool ended() const { return ended_; }
+
+  // Whether more of the text could help: what is cut off fails where the part ends, or inside of a short token there.
+  bool failed_at_end(std::string_view part) const {
+    constexpr std::size_t kLongestToken = 12;  // \ud83d\ude00
+    return scanner_.failed() && scanner_.failed_at() + kLongestToken >= part.size();
+  }
+
+  Result<void> parse(std::string_view text) {
+    if (take_part(text) == text.size() && ended_) return {};
     if (unknown_dtype_) {
       std::array<std::string_view, kDTypes.size()> names;
       std::ranges::transform(kDTypes, names.begin(), &DTypeInfo::name);
@@ -51,13 +78,19 @@ class HeaderParser {
   }
 
  private:
+  bool entry(std::string_view key) {
+    if (!(key == kMetadataKey ? metadata() : tensor(key))) return false;
+    any_entry_ = true;
+    entry_end_ = scanner_.position();
+    return true;
+  }
+
   bool metadata() {
     current_ = {};
-    if (metadata_seen_) return scanner_.fail("duplicate __metadata__");
-    metadata_seen_ = true;
-    if (scanner_.peek() == 'n') return scanner_.null();  // MLX writes null
-    header_.has_metadata = true;
-    return scanner_.object([&](std::string_view key) {
+    if (header_.has_metadata || null_metadata_) return scanner_.fail("duplicate __metadata__");
+    if (scanner_.peek() == 'n') return null_metadata_ = scanner_.null();  // MLX writes null
+    header_.metadata.clear();                                             // of an entry that was cut off
+    return header_.has_metadata = scanner_.object([&](std::string_view key) {
       std::string_view value;
       if (!scanner_.string(value)) return false;
       const auto [entry, inserted] = header_.metadata.try_emplace(std::string(key), value);
@@ -73,7 +106,9 @@ class HeaderParser {
     first_dim_ = header_.dims.size();
     const bool as_array = scanner_.peek() == '[' && !strict_;
     if (!(as_array ? tensor_array() : tensor_object())) return false;
-    ranks_.push_back(static_cast<std::uint32_t>(header_.dims.size() - first_dim_));
+    info_.shape = {header_.dims.data() + first_dim_, header_.dims.size() - first_dim_};
+    dims_end_ = header_.dims.size();
+    if (header_.names) info_.name = keep(name);
     header_.tensors.push_back(info_);
     current_ = {};
     return true;
@@ -155,6 +190,7 @@ class HeaderParser {
     return scanner_.array([&] {
       std::uint64_t dim = 0;
       if (!scanner_.whole_number(dim)) return false;
+      if (header_.dims.size() == header_.dims.capacity()) grow_dims();
       header_.dims.push_back(dim);
       return true;
     });
@@ -165,25 +201,39 @@ class HeaderParser {
            scanner_.take(']');
   }
 
-  // The pool of dims has stopped moving: shapes can point into it.
-  void bind_shapes() {
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      header_.tensors[i].shape = {header_.dims.data() + at, ranks_[i]};
-      at += ranks_[i];
-    }
+  // There is room for the names: together they are shorter than the text.
+  std::string_view keep(std::string_view name) {
+    char* const place = reinterpret_cast<char*>(header_.names.get()) + names_end_;
+    std::memcpy(place, name.data(), name.size());
+    names_end_ += name.size();
+    return {place, name.size()};
   }
 
-  JsonScanner scanner_;
+  // Shapes point into the pool of dims, and move with it.
+  [[gnu::cold]] void grow_dims() {
+    LargeVector<std::uint64_t> larger;
+    larger.reserve(std::max<std::size_t>(2 * header_.dims.size(), 16));
+    larger.assign(header_.dims.begin(), header_.dims.end());
+    for (TensorInfo& tensor : header_.tensors) {
+      tensor.shape = {larger.data() + (tensor.shape.data() - header_.dims.data()), tensor.shape.size()};
+    }
+    header_.dims = std::move(larger);
+  }
+
   bool strict_;
   Header& header_;
-  bool metadata_seen_ = false;
+  JsonScanner scanner_{{}, header_.decoded};
+  bool any_entry_ = false;
+  bool ended_ = false;
+  const char* entry_end_ = nullptr;  // of the last one taken
+  bool null_metadata_ = false;
   std::optional<std::string_view> unknown_dtype_;
   std::string_view current_;
   DType last_dtype_ = DType::kF32;
   TensorInfo info_;
   std::size_t first_dim_ = 0;
-  std::vector<std::uint32_t> ranks_;
+  std::size_t dims_end_ = 0;  // of the last tensor taken
+  std::size_t names_end_ = 0;
 };
 
 // Of two entries with one name keeps the last, as a map does that is filled in order.
@@ -256,6 +306,27 @@ Result<void> check_layout(const Header& header, std::uint64_t file_size) {
   return {};
 }
 
+void sort_by_position(LargeVector<TensorInfo>& tensors) {
+  const auto position = [](const TensorInfo& tensor) { return std::tuple(tensor.begin, tensor.end); };
+  if (std::ranges::is_sorted(tensors, {}, position)) return;
+  std::ranges::sort(tensors, {}, [&](const TensorInfo& tensor) { return std::tuple(position(tensor), tensor.name); });
+}
+
+Result<void> check_table(Header& header, std::uint64_t file_size, Strictness strictness) {
+  if (strictness == Strictness::kReference) drop_overwritten(header.tensors);
+  // Tensors that follow each other without holes are in order: one look at the table does for both in nearly all files.
+  auto checked = check_layout(header, file_size);
+  if (!checked) sort_by_position(header.tensors);
+  if (auto names = check_names(header); !names) return names;
+  return checked ? checked : check_layout(header, file_size);
+}
+
+// A part of valid UTF-8 may end inside of a character.
+std::string_view until_last_ascii(std::string_view text) {
+  while (!text.empty() && static_cast<unsigned char>(text.back()) >= 0x80) text.remove_suffix(1);
+  return text;
+}
+
 std::size_t first_invalid_utf8(std::string_view text) {
   std::size_t at = 0;
   while (const std::size_t length = utf8_length(text.substr(at))) at += length;
@@ -294,15 +365,45 @@ Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file
   }
 
   Header header{.data_start = *data_start};
-  if (auto parsed = HeaderParser(text, options.strictness, header).parse(); !parsed) return std::unexpected(parsed.error());
-  if (options.strictness == Strictness::kReference) drop_overwritten(header.tensors);
+  HeaderParser parser(options.strictness, header);
+  parser.reserve(text, text.size());
+  if (auto parsed = parser.parse(text); !parsed) return std::unexpected(parsed.error());
+  if (auto checked = check_table(header, file_size, options.strictness); !checked) return std::unexpected(checked.error());
+  return header;
+}
 
-  const auto position = [](const TensorInfo& tensor) { return std::tuple(tensor.begin, tensor.end); };
-  if (!std::ranges::is_sorted(header.tensors, {}, position)) {
-    std::ranges::sort(header.tensors, {}, [&](const TensorInfo& tensor) { return std::tuple(position(tensor), tensor.name); });
+Result<std::optional<Header>> read_header(const Source& source, std::uint64_t data_start, const HeaderOptions& options,
+                                          std::size_t piece) {
+  Header header{.data_start = data_start, .names = Bytes(allocate_bytes(data_start))};
+  HeaderParser parser(options.strictness, header);
+  Bytes window(allocate_bytes(piece));
+  std::size_t kept = 0;  // at the front of the window: an entry that was cut off
+  for (std::uint64_t at = kLengthBytes; at < data_start;) {
+    const std::size_t count = std::min(piece - kept, data_start - at);
+    if (!source.read_at(at, {window.get() + kept, count})) return std::nullopt;
+    if (at == kLengthBytes) parser.reserve({reinterpret_cast<const char*>(window.get()), count}, data_start);
+    at += count;
+    kept += count;
+    std::string_view text(reinterpret_cast<const char*>(window.get()), kept);
+    if (at < data_start) text = until_last_ascii(text);
+    if (!simdjson::validate_utf8(text.data(), text.size())) return std::nullopt;
+
+    const std::size_t taken = parser.take_part(text);
+    header.decoded.clear();  // names are copied
+    kept -= taken;
+    if (taken > 0) {
+      std::memmove(window.get(), window.get() + taken, kept);
+    } else if (at < data_start && parser.failed_at_end(text)) {
+      piece *= 8;  // an entry is parsed anew in each piece it is cut off in
+      Bytes larger(allocate_bytes(piece));
+      std::memcpy(larger.get(), window.get(), kept);
+      window = std::move(larger);
+    } else {
+      return std::nullopt;
+    }
   }
-  if (auto checked = check_names(header); !checked) return std::unexpected(checked.error());
-  if (auto checked = check_layout(header, file_size); !checked) return std::unexpected(checked.error());
+  if (!parser.ended() || kept > 0) return std::nullopt;
+  if (auto checked = check_table(header, source.size(), options.strictness); !checked) return std::unexpected(checked.error());
   return header;
 }
 

@@ -4,11 +4,11 @@
 
 #include "format/safetensors/header.h"
 #include "tests/support/files.h"
+#include "tests/support/header_pieces.h"
 
 namespace ballast::safetensors {
 namespace {
 
-using test::as_bytes;
 using test::fails;
 using test::safetensors;
 using ::testing::ElementsAre;
@@ -19,7 +19,7 @@ constexpr HeaderOptions kStrict{.strictness = Strictness::kStrict};
 constexpr HeaderOptions kReference{.strictness = Strictness::kReference};
 
 Result<Header> parse(std::string_view file, const HeaderOptions& options = kStrict) {
-  return parse_header(as_bytes(file), file.size(), options);
+  return test::parse_both_ways(file, options);
 }
 
 // A header with the one tensor 'a' that `value` describes.

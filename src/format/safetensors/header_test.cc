@@ -2,9 +2,11 @@
 
 #include <limits>
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/files.h"
+#include "tests/support/header_pieces.h"
 
 namespace ballast::safetensors {
 namespace {
@@ -14,12 +16,11 @@ using test::fails;
 using test::safetensors;
 using test::safetensors_claiming;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-Result<Header> parse(std::string_view file, const HeaderOptions& options = {}) {
-  return parse_header(as_bytes(file), file.size(), options);
-}
+Result<Header> parse(std::string_view file, const HeaderOptions& options = {}) { return test::parse_both_ways(file, options); }
 
 TEST(SafetensorsHeader, EmptyObjectPaddedWithSpacesHasNoTensors) {
   const std::string file("\x08\0\0\0\0\0\0\0{}      ", 16);
@@ -331,6 +332,62 @@ TEST(SafetensorsHeader, NamesOutliveAMoveOfTheHeader) {
   const Header moved = std::move(*header);
   EXPECT_EQ(moved.tensors[0].name, "a");
   EXPECT_THAT(moved.tensors[0].shape, ElementsAre(1));
+}
+
+// A tensor of one byte, whose name and shape have any length.
+std::string entry(std::string_view name, std::size_t rank, std::size_t position) {
+  return fmt::format(R"("{}":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}})", name,
+                     fmt::join(std::vector<int>(rank, 1), ","), position, position + 1);
+}
+
+TEST(SafetensorsHeader, TablesGrowWhereTheEstimateIsTooLow) {
+  constexpr std::size_t kTensors = 3000;
+  std::string text = "{";
+  for (std::size_t i = 0; i < kTensors; ++i) {  // few dims at first, then more than there is room for
+    text += (i == 0 ? "" : ",") + entry(fmt::format("{}", i), i < 100 ? 1 : i % 50, i);
+  }
+  const std::string file = safetensors(text + "}", std::string(kTensors, 'x'));
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  ASSERT_EQ(header->tensors.size(), kTensors);
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    EXPECT_EQ(header->tensors[i].name, fmt::format("{}", i));
+    EXPECT_THAT(header->tensors[i].shape, ElementsAreArray(std::vector<std::uint64_t>(i < 100 ? 1 : i % 50, 1)));
+  }
+}
+
+TEST(SafetensorsHeader, PiecesMayEndAnywhere) {
+  const std::string file = safetensors(
+      "{ \"__metadata__\" : {\"k\":\"\\u00e9\\n\xc3\xa9\",\"l\":\"\"} ,\n\"\xf0\x9f\x98\x80\xc3\xa9\":"
+      R"({"shape":[],"x":[-1.5e+3,true,null,"\ud83d\ude00"],"data_offsets":[0,1],"dtype":"U8"},)"
+      R"("\ud83d\ude00\"":{"dtype":"F32","shape":[2,3],"data_offsets":[1,25]})"
+      "}   \n  ",
+      std::string(25, 'x'));
+  const auto header = parse_header(as_bytes(file), file.size());
+  ASSERT_TRUE(header) << header.error().message;
+  for (std::size_t piece = 1; piece <= file.size(); ++piece) test::expect_same_in_pieces(file, header, {}, piece);
+}
+
+TEST(SafetensorsHeader, EntriesMayBeLargerThanAPiece) {
+  const std::string large(100'000, 'l');
+  const std::string file = safetensors("{" + entry("a", 1, 0) + "," + entry(large, 1, 1) + R"(,"__metadata__":{"k":")" + large +
+                                           "\"}," + entry("b", 10'000, 2) + "}" + std::string(10'000, ' '),
+                                       "xyz");
+  const auto header = parse(file);
+  ASSERT_TRUE(header) << header.error().message;
+  ASSERT_EQ(header->tensors.size(), 3);
+  EXPECT_EQ(header->tensors[1].name, large);
+  EXPECT_THAT(header->metadata, ElementsAre(Pair("k", large)));
+}
+
+TEST(SafetensorsHeader, NamesReadInPiecesOutliveAMoveOfTheHeader) {
+  const std::string file = safetensors("{" + entry("a", 1, 0) + "," + entry("\\u0062", 2, 1) + "}", "xy");
+  auto read = read_header(*open_memory(as_bytes(file)), file.size() - 2, {}, 32);
+  ASSERT_TRUE(read && *read);
+  const Header moved = std::move(**read);
+  EXPECT_EQ(moved.tensors[0].name, "a");
+  EXPECT_EQ(moved.tensors[1].name, "b");
+  EXPECT_THAT(moved.tensors[1].shape, ElementsAre(1, 1));
 }
 
 }  // namespace

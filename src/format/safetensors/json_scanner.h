@@ -39,6 +39,9 @@ class JsonScanner {
   // Visits `{"key": value, …}`: after each key and colon calls member(key), which must take the value.
   template <class Member>
   bool object(Member&& member);
+  // The same from the end of one of its members on.
+  template <class Member>
+  bool rest_of_object(Member&& member);
   // Visits `[value, …]`, calling element() to take each.
   template <class Element>
   bool array(Element&& element);
@@ -53,6 +56,8 @@ class JsonScanner {
   static const char* find_special(const char* at, const char* end);
 
   [[gnu::cold]] bool fail_expecting(char character);
+  template <class Member>
+  bool members(Member&& member);  // from the first key on
   bool string_with_escapes(std::string_view& out);
   bool escape(std::string& out);
   bool hex4(std::uint32_t& out);
@@ -134,7 +139,18 @@ inline bool JsonScanner::whole_number(std::uint64_t& out) {
 template <class Member>
 bool JsonScanner::object(Member&& member) {
   if (!take('{')) return false;
-  if (peek() == '}') return take('}');
+  return peek() == '}' ? take('}') : members(member);
+}
+
+template <class Member>
+bool JsonScanner::rest_of_object(Member&& member) {
+  if (peek() != ',') return take('}');
+  ++at_;
+  return members(member);
+}
+
+template <class Member>
+bool JsonScanner::members(Member&& member) {
   for (;;) {
     std::string_view key;
     if (!string(key) || !take(':') || !member(key)) return false;
