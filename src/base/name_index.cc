@@ -32,21 +32,40 @@ std::size_t NameIndex::probe(std::span<const TensorInfo> table, std::string_view
   return i;
 }
 
-std::optional<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_all(std::span<const TensorInfo> table) {
+template <class OnClash>
+void NameIndex::insert_each(std::span<const TensorInfo> table, OnClash&& on_clash) {
   constexpr std::size_t kAhead = 32;  // names whose slots are on their way from memory while others are inserted
   std::array<std::uint64_t, kAhead> hashes{};
   for (std::size_t i = 0; i < table.size() + kAhead; ++i) {
     std::uint64_t& hash = hashes[i % kAhead];
     if (i >= kAhead) {
       const auto position = static_cast<std::uint32_t>(i - kAhead);
-      if (const auto other = insert(table, position, hash)) return std::pair(*other, position);
+      const auto other = insert(table, position, hash);
+      if (other && !on_clash(*other, position)) return;
     }
     if (i < table.size()) {
       hash = hash_name(table[i].name);
       __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
     }
   }
-  return std::nullopt;
+}
+
+std::optional<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_all(std::span<const TensorInfo> table) {
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> clash;
+  insert_each(table, [&](std::uint32_t first, std::uint32_t second) {
+    clash = {first, second};
+    return false;
+  });
+  return clash;
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_first(std::span<const TensorInfo> table) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> clashes;
+  insert_each(table, [&](std::uint32_t first, std::uint32_t second) {
+    clashes.emplace_back(first, second);
+    return true;
+  });
+  return clashes;
 }
 
 std::optional<std::uint32_t> NameIndex::insert(std::span<const TensorInfo> table, std::uint32_t position) {

@@ -58,6 +58,19 @@ TEST(NameIndex, TableWithANameTwiceIsToldBothPlaces) {
   }
 }
 
+TEST(NameIndex, OfANameTheFirstIsInsertedAndTheOthersAreTold) {
+  std::deque<std::string> names;
+  std::vector<TensorInfo> table;
+  for (int i = 0; i < 100; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i % 60))});
+  table[99].name = table[0].name;
+  NameIndex index(table.size());
+  const auto clashes = index.insert_first(table);
+  ASSERT_EQ(clashes.size(), 40);
+  for (std::uint32_t i = 0; i < 39; ++i) EXPECT_EQ(clashes[i], (std::pair<std::uint32_t, std::uint32_t>(i, i + 60)));
+  EXPECT_EQ(clashes[39], (std::pair<std::uint32_t, std::uint32_t>(0, 99)));
+  for (std::uint32_t i = 0; i < 60; ++i) EXPECT_EQ(index.find(table, table[i].name), i);
+}
+
 TEST(NameIndex, SecondOwnerOfANameIsToldTheFirst) {
   const std::vector<TensorInfo> table{{.name = "a"}, {.name = ""}, {.name = "a"}, {.name = ""}};
   NameIndex index(table.size());

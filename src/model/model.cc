@@ -26,8 +26,8 @@ std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error er
   return fail_at(shown(files[tensor.file].path), std::move(error).at(fmt::format("tensor {}", quote(tensor.name))));
 }
 
-// Makes one table of all shards. A single file's table and index are taken as they are.
-void Model::State::join_shards() {
+// Takes one table of all shards in place of theirs. A single file's table and index are taken as they are.
+void Model::State::join_shards(JoinedTables joined) {
   for (Shard& shard : shards) {
     files.push_back({.path = without_secrets(shard.path),
                      .size = shard.file_size,
@@ -41,15 +41,12 @@ void Model::State::join_shards() {
     index = std::move(shards.front().header.index);
     return;
   }
-  for (std::uint32_t file = 0; file < shards.size(); ++file) {
-    for (TensorInfo tensor : std::exchange(shards[file].header.tensors, {})) {
-      tensor.file = file;
-      tensors.push_back(tensor);
-    }
-    shards[file].header.index = {};
+  tensors = std::move(joined.tensors);
+  index = std::move(joined.index);
+  for (Shard& shard : shards) {
+    shard.header.tensors = LargeVector<TensorInfo>();  // gives its memory back, which {} does not
+    shard.header.index = {};
   }
-  index = NameIndex(tensors.size());
-  index.insert_all(tensors);
 }
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -81,7 +78,7 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   ShardReport report = check_shards(state->shards, location.index ? &*location.index : nullptr, location.index_path);
   if (!report.contradictions.empty()) return std::unexpected(std::move(report.contradictions.front()));
   std::ranges::move(report.oddities, std::back_inserter(state->warnings));
-  state->join_shards();
+  state->join_shards(std::move(report.joined));
 
   if (!location.config_path.empty()) {
     const auto text = read_text(location.config_path, read_options(options));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/fail.h"
 #include "base/parallel.h"
@@ -20,21 +19,19 @@ namespace {
 
 std::string name_of(const std::string& path) { return escape(file_name(path)); }
 
-using Holders = std::unordered_map<std::string_view, const Shard*>;
-
-// Which shard has which tensor; a second one is a contradiction.
-Holders find_holders(std::span<const Shard> shards, std::vector<Error>& contradictions) {
-  Holders holders;
-  for (const Shard& shard : shards) {
-    for (const TensorInfo& tensor : shard.header.tensors) {
-      const auto [holder, inserted] = holders.try_emplace(tensor.name, &shard);
-      if (inserted) continue;
-      contradictions.push_back(Error{.code = Errc::kCorrupt,
-                                     .message = fmt::format("{}: tensor {} is also in {}", shown(shard.path), quote(tensor.name),
-                                                            name_of(holder->second->path))});
+JoinedTables join_tables(std::span<const Shard> shards) {
+  JoinedTables joined;
+  std::size_t count = 0;
+  for (const Shard& shard : shards) count += shard.header.tensors.size();
+  joined.tensors.reserve(count);
+  for (std::uint32_t file = 0; file < shards.size(); ++file) {
+    for (TensorInfo tensor : shards[file].header.tensors) {
+      tensor.file = file;
+      joined.tensors.push_back(tensor);
     }
   }
-  return holders;
+  joined.index = NameIndex(count);
+  return joined;
 }
 
 void check_total_size(std::span<const Shard> shards, const safetensors::ShardIndex& index, const std::string& index_path,
@@ -121,33 +118,40 @@ std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const
 ShardReport check_shards(std::span<const Shard> shards, const safetensors::ShardIndex* index, const std::string& index_path) {
   ShardReport report;
   if (shards.size() < 2 && index == nullptr) return report;
-  const Holders holders = find_holders(shards, report.contradictions);
+  report.joined = join_tables(shards);
+  const std::span<const TensorInfo> tensors = report.joined.tensors;
+  const auto holder = [&](std::uint32_t position) -> const Shard& { return shards[tensors[position].file]; };
+  const auto clashes = report.joined.index.insert_first(tensors);
+  for (const auto& [first, second] : clashes) {
+    report.contradictions.push_back(Error{.code = Errc::kCorrupt,
+                                          .message = fmt::format("{}: tensor {} is also in {}", shown(holder(second).path),
+                                                                 quote(tensors[second].name), name_of(holder(first).path))});
+  }
   if (index == nullptr) return report;
 
   const std::string folder = parent_path(index_path);
   std::unordered_map<std::string_view, const Shard*> by_path;
   for (const Shard& shard : shards) by_path.emplace(shard.path, &shard);
-  std::unordered_set<std::string_view> listed;
+  std::vector<bool> listed(tensors.size());
   bool all_open = true;
   for (const auto& [tensor, shard_name] : index->entries) {
-    listed.insert(tensor);
+    const auto position = report.joined.index.find(tensors, tensor);
+    if (position) listed[*position] = true;
     const auto claimed = by_path.find(join_path(folder, shard_name));
     all_open = all_open && claimed != by_path.end();
-    if (claimed == by_path.end() || claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
-    const auto actual = holders.find(tensor);
-    const std::string truth =
-        actual == holders.end() ? "no shard that the index names has it" : "it is in " + name_of(actual->second->path);
+    if (claimed == by_path.end() || (position && &holder(*position) == claimed->second)) continue;
+    if (claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
+    const std::string truth = position ? "it is in " + name_of(holder(*position).path) : "no shard that the index names has it";
     report.contradictions.push_back(Error{.code = Errc::kCorrupt,
                                           .message = fmt::format("{}: tensor {} should be in {}, but {}", shown(index_path),
                                                                  quote(tensor), escape(shard_name), truth)});
   }
+  for (const auto& [first, second] : clashes) listed[second] = listed[first];
   std::uint64_t unlisted = 0;
   std::string first_unlisted;
-  for (const Shard& shard : shards) {
-    for (const TensorInfo& tensor : shard.header.tensors) {
-      if (listed.contains(tensor.name) || unlisted++ > 0) continue;
-      first_unlisted = fmt::format("{} of {}", quote(tensor.name), name_of(shard.path));
-    }
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    if (listed[i] || unlisted++ > 0) continue;
+    first_unlisted = fmt::format("{} of {}", quote(tensors[i].name), name_of(holder(i).path));
   }
   if (unlisted > 0) {
     report.oddities.push_back(fmt::format("{}: tensor {} is not listed{}", shown(index_path), first_unlisted,

@@ -32,10 +32,17 @@ std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const
                                        const OpenOptions& options);
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
 
+// The tables of all shards as one; `file` counts the shards.
+struct JoinedTables {
+  LargeVector<TensorInfo> tensors;
+  NameIndex index;  // of `tensors`; of those with one name, the first
+};
+
 // How shards and index contradict each other.
 struct ShardReport {
   std::vector<Error> contradictions;  // a tensor in two shards, in none, in another than the index says
   std::vector<std::string> oddities;  // a tensor that the index does not list, a wrong total_size: common, and harmless
+  JoinedTables joined;                // empty of a file without an index, which needs none
 };
 
 // `index` may be null. Entries whose shard is not among `shards` are passed over: it could not be opened, which has been said.

@@ -166,6 +166,41 @@ TEST(CheckShards, TensorInTwoShardsIsAContradiction) {
               ElementsAre("/m/b.safetensors: tensor 't' is also in a.safetensors"));
 }
 
+TEST(CheckShards, EveryTensorInTwoShardsIsNamedInOrder) {
+  Shards shards;
+  shards.add("/m/a.safetensors", {"t", "u"});
+  shards.add("/m/b.safetensors", {"v", "t"});
+  shards.add("/m/c.safetensors", {"u", "v", "t", "w"});
+  EXPECT_THAT(messages(check_shards(shards.all(), nullptr, "").contradictions),
+              ElementsAre("/m/b.safetensors: tensor 't' is also in a.safetensors",
+                          "/m/c.safetensors: tensor 'u' is also in a.safetensors",
+                          "/m/c.safetensors: tensor 'v' is also in b.safetensors",
+                          "/m/c.safetensors: tensor 't' is also in a.safetensors"));
+}
+
+TEST(CheckShards, TensorInTwoShardsIsListedInEither) {
+  Shards shards;
+  shards.add("/m/a.safetensors", {"t"});
+  shards.add("/m/b.safetensors", {"t"});
+  const safetensors::ShardIndex index{.entries = {{.tensor = "t", .shard = "b.safetensors"}}};
+  const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
+  EXPECT_THAT(messages(report.contradictions), ElementsAre("/m/b.safetensors: tensor 't' is also in a.safetensors"));
+  EXPECT_THAT(report.oddities, IsEmpty());
+}
+
+TEST(CheckShards, TablesAreJoinedInTheOrderOfTheShards) {
+  Shards shards;
+  shards.add("/m/a.safetensors", {"t", "u"});
+  shards.add("/m/b.safetensors", {"v"});
+  const JoinedTables joined = check_shards(shards.all(), nullptr, "").joined;
+  ASSERT_EQ(joined.tensors.size(), 3);
+  EXPECT_EQ(joined.tensors[1].name, "u");
+  EXPECT_EQ(joined.tensors[1].file, 0);
+  EXPECT_EQ(joined.tensors[2].name, "v");
+  EXPECT_EQ(joined.tensors[2].file, 1);
+  EXPECT_EQ(joined.index.find(joined.tensors, "v"), 2);
+}
+
 TEST(CheckShards, TensorThatItsShardLacksIsAContradiction) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t"});

@@ -36,7 +36,7 @@ struct Model::State {
   Result<void> read_as_into(const TensorInfo& tensor, DType dtype, std::span<std::byte> out, OnLoss on_loss) const;
   Result<Tensor> read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape, OnLoss on_loss) const;
 
-  void join_shards();
+  void join_shards(JoinedTables joined = {});
 };
 
 // Lets other parts of the library at the files of a model.
