@@ -20,8 +20,8 @@ struct ConversionLoss {
 bool can_convert(DType from, DType to);
 
 // Converts as many values as `in` holds, in C order and little endian, to exactly the bytes of `out`. Rounds once, to nearest and
-// ties to even; docs/conversions.md says what becomes of NaN, infinities and values out of range. The result depends on the values
-// alone, not on the processor. `in` and `out` may lie at any address but may not overlap.
+// ties to even; docs/conversions.md says what becomes of NaN, infinities and values out of range. The result depends on the
+// values alone, not on the processor. `in` and `out` may lie at any address but may not overlap.
 Result<ConversionLoss> convert_values(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
 
 }  // namespace ballast
