@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "check.h"
 #include "calibrate/statistics.h"
 #include "calibrate/time_groups.h"
+#include "check.h"
 #include "safetensors_mutator.h"
 
 namespace ballast {
