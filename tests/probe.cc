@@ -24,9 +24,9 @@
 #include <ballast/model.h>
 #include <ballast/quantized_weights.h>
 
-#include "format/mlx_json/values.h"
 #include "calibrate/statistics.h"
 #include "calibrate/time_groups.h"
+#include "format/mlx_json/values.h"
 #include "source/remote/sigv4.h"
 #include "tests/support/probe.h"
 
