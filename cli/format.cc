@@ -86,4 +86,23 @@ bool natural_less(std::string_view a, std::string_view b) {
   return whole_a < whole_b;
 }
 
+std::string shortened(const std::string& label, std::size_t columns) {
+  if (width(label) <= columns) return label;
+  const auto is_inside = [&](std::size_t at) {
+    return at < label.size() && (static_cast<unsigned char>(label[at]) & 0xc0U) == 0x80U;
+  };
+  const std::size_t room = columns - 1;
+  std::size_t begin = 0;
+  for (std::size_t next = 0; next < label.size() && width(std::string_view(label).substr(0, next)) <= room / 2;) {
+    begin = next++;
+    while (is_inside(next)) ++next;
+  }
+  std::size_t end = label.size();
+  for (std::size_t next = label.size(); next > 0 && width(std::string_view(label).substr(next)) <= room - room / 2;) {
+    end = next--;
+    while (is_inside(next)) --next;
+  }
+  return label.substr(0, begin) + "…" + label.substr(end);
+}
+
 }  // namespace ballast::cli

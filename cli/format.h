@@ -20,4 +20,7 @@ std::size_t width(std::string_view text);
 // Whether `a` comes before `b` when runs of digits count as numbers: layers.2 before layers.10.
 bool natural_less(std::string_view a, std::string_view b);
 
+// A label of at most so many columns, with … in its middle if something is left out.
+std::string shortened(const std::string& label, std::size_t columns);
+
 }  // namespace ballast::cli

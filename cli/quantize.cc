@@ -124,16 +124,22 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
     return;
   }
   constexpr std::size_t kWidestName = 40;
+  std::vector<std::string> labels;
   std::size_t names = 6;
-  for (const PlannedLayer& layer : plan.layers) names = std::max(names, std::min(kWidestName, width(label_text(layer.name))));
-  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:<5}  {:>4}  {:>5}  {:<15}  {:>8}", "tensor", names, "dtype", "bits",
-                                               "group", "method", "size")));
   for (const PlannedLayer& layer : plan.layers) {
-    const std::string label = label_text(layer.name);
-    const bool is_quantized = layer.bits != 0;
-    print("{}{:{}}  {:<5}  {:>4}  {:>5}  {:<15}  {:>8}\n", label, "", names - std::min(names, width(label)), name(layer.dtype),
-          is_quantized ? std::to_string(layer.bits) : "–", is_quantized ? std::to_string(layer.group_size) : "–",
-          is_quantized ? layer.method + (layer.equalized ? ", scaled" : "") : "left unquantized", human_bytes(layer.bytes));
+    labels.push_back(shortened(label_text(layer.name), kWidestName));
+    names = std::max(names, width(labels.back()));
+  }
+  const std::string head = fmt::format("{:<{}}  {:>4}  {:>5}  {:<15}  {:>8}", "tensor", names, "bits", "group", "method", "size");
+  print("{}\n", tinted(Tone::kDim, head));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const PlannedLayer& layer = plan.layers[i];
+    print("{}{:{}}  ", labels[i], "", names - width(labels[i]));
+    if (layer.bits == 0) {
+      print("{:>4}  {:>5}  {:<15}  {:>8}\n", name(layer.dtype), "", "unquantized", human_bytes(layer.bytes));
+    } else {
+      print("{:>4}  {:>5}  {:<15}  {:>8}\n", layer.bits, layer.group_size, layer.method, human_bytes(layer.bytes));
+    }
   }
   print("\n{}: {} in {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
         counted(plan.layers.size(), "tensor"), name(config.format), human_bytes(plan.bytes), human_bytes(plan.source_bytes));

@@ -1,0 +1,118 @@
+"""Quantized models where any other model is taken: their values are decoded when they are read."""
+
+import io
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from quantized_files import contents, done, listing, quantize, read_safetensors, refused
+
+WEIGHT = "model.layers.0.mlp.up_proj.weight"
+
+
+@pytest.fixture(scope="module", params=["parquet", "mlx"])
+def quantized(request, tiny, tmp_path_factory, build_dir):
+    """A directory in each format, and what `dequantize` makes of it."""
+    folder = tmp_path_factory.mktemp(request.param)
+
+    def ballast(*arguments):
+        subprocess.run([build_dir / "ballast", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+
+    ballast("quantize", tiny, folder / "q", "--no-sync", "--format", request.param, "--group-size", 64)
+    ballast("dequantize", folder / "q", folder / "plain")
+    return folder / "q", folder / "plain"
+
+
+class TestDecoded:
+    def test_diff_compares_values(self, run, quantized, tiny):
+        coded, plain = quantized
+        assert json.loads(done(run("diff", coded, plain, "--json")).stdout)["equal"]
+        found = run("diff", coded, tiny, "--json")
+        assert found.returncode == 1
+        changed = {each["name"]: each for each in json.loads(found.stdout)["changed"]}
+        assert changed[WEIGHT]["dtype"] == ["BF16", "BF16"] and changed[WEIGHT]["max_difference"] < 0.05
+
+    def test_extract_decodes(self, build_dir, run, quantized):
+        coded, plain = quantized
+        expected = read_safetensors(plain / "model.safetensors")[WEIGHT].astype(np.float32)
+        for text, part in (("", expected), ("3:7,5:20", expected[3:7, 5:20]), ("::-50", expected[::-50])):
+            command = [build_dir / "ballast", "extract", coded, WEIGHT, *(["--slice", text] if text else [])]
+            made = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+            np.testing.assert_array_equal(np.load(io.BytesIO(made)), part)
+
+    def test_convert_to_a_dtype_is_dequantize(self, run, quantized, tmp_path):
+        coded, _ = quantized
+        result = done(run("convert", coded, tmp_path / "a", "--dtype", "f32"))
+        assert "dequantized to F32" in result.stderr
+        done(run("dequantize", coded, tmp_path / "b", "--dtype", "f32"))
+        ours, theirs = (read_safetensors(tmp_path / name / "model.safetensors") for name in "ab")
+        for name, values in theirs.items():
+            np.testing.assert_array_equal(ours[name], values.astype(np.float32))
+        config = json.loads((tmp_path / "a" / "config.json").read_text())
+        assert "quantization" not in config and config["torch_dtype"] == "float32"
+        assert listing(tmp_path / "a") == listing(tmp_path / "b")
+
+
+def test_python_opens_parquet(run, tiny, tmp_path):
+    import ballast
+
+    quantize(run, tiny, tmp_path / "q")
+    done(run("dequantize", tmp_path / "q", tmp_path / "plain"))
+    expected = read_safetensors(tmp_path / "plain" / "model.safetensors")
+    with ballast.open(tmp_path / "q") as model:
+        assert set(model) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(np.asarray(model[name], np.float32), values.astype(np.float32))
+
+
+def test_mlx_stays_mlx_without_a_dtype(run, tiny, tmp_path):
+    quantize(run, tiny, tmp_path / "q", "--format", "mlx", "--group-size", "64")
+    assert done(run("convert", tmp_path / "q", tmp_path / "out")).stderr == ""
+    assert read_safetensors(tmp_path / "out" / "model.safetensors")[WEIGHT].dtype == np.uint32
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["quantization"]["bits"] == 4
+
+
+def test_parquet_becomes_mlx_json(run, tiny, tmp_path):
+    quantize(run, tiny, tmp_path / "q")
+    result = done(run("convert", tmp_path / "q", tmp_path / "out.mlx"))
+    assert "dequantized to their original dtypes" in result.stderr
+    done(run("dequantize", tmp_path / "q", tmp_path / "plain.safetensors"))
+    assert json.loads(done(run("diff", tmp_path / "out.mlx", tmp_path / "plain.safetensors", "--json")).stdout)["equal"]
+
+
+class TestDryRun:
+    def test_writes_nothing_and_agrees_with_the_run(self, run, tiny, tmp_path):
+        options = ["--format", "mlx", "--group-size", "64", "--keep", "*embed*"]
+        plan = json.loads(done(run("quantize", tiny, tmp_path / "out", "--dry-run", "--json", *options)).stdout)
+        assert plan["dry_run"] and listing(tmp_path) == []
+        made = quantize(run, tiny, tmp_path / "out", *options)
+        planned = [each for each in plan["layers"] if each["bits"]]
+        assert [(each["name"], each["bits"], each["bytes"]) for each in planned] == [
+            (each["name"], each["bits"], each["bytes"]) for each in made["layers"]
+        ]
+        assert all(each["method"] is None for each in plan["layers"] if "embed" in each["name"])
+
+    def test_has_the_bits_that_a_size_leaves(self, run, tiny, tmp_path):
+        options = ["--format", "mlx", "--group-size", "64", "--target-size-mb", "0.12"]
+        plan = json.loads(done(run("quantize", tiny, tmp_path / "out", "--dry-run", "--json", *options)).stdout)
+        made = quantize(run, tiny, tmp_path / "out", *options)
+        assert {each["name"]: each["bits"] for each in plan["layers"] if each["bits"]} == {
+            each["name"]: each["bits"] for each in made["layers"]
+        }
+
+    def test_fits_80_columns(self, run, tiny, tmp_path):
+        lines = done(run("quantize", tiny, "out", "--dry-run", cwd=tmp_path)).stdout.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert lines[-1].endswith("nothing was written")
+
+    def test_refuses_what_the_run_would(self, run, tiny, tmp_path):
+        refused(run("quantize", tiny, tmp_path / "out", "--dry-run", "--keep", "nothing*"), 2, "nothing*")
+
+
+def test_validate_takes_a_copy_of_the_output(run, tiny, tmp_path):
+    quantize(run, tiny, tmp_path / "q")
+    shutil.copytree(tmp_path / "q", tmp_path / "copy")
+    assert contents(tmp_path / "q") == contents(tmp_path / "copy")
+    assert json.loads(done(run("validate", tiny, tmp_path / "copy", "--json")).stdout)["cosine_similarity"] > 0.99
