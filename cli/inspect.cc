@@ -109,7 +109,7 @@ Exit print_json(const Model& model, const Result<Weights>& weights, const Select
             {"config", model.config() ? config_json(*model.config()) : Json()},
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
   if (!weights) json["warnings"].push_back(weights.error().message);
-  if (weights && weights->is_quantized()) {
+  if (weights && weights->scheme() != "plain") {
     const auto boundaries = weights->time_boundaries();
     if (!boundaries) return report(boundaries.error());
     json["quantization"] = widths_json(*weights);
@@ -270,7 +270,9 @@ Exit inspect(const InspectOptions& options) {
   // What cannot be decoded still has tensors to show.
   std::optional<Model> raw;
   if (!weights) {
-    auto opened = Model::open(options.path, options.read.open());
+    const Errc code = weights.error().code;
+    auto opened = code == Errc::kUnsupported || code == Errc::kCorrupt ? Model::open(options.path, options.read.open())
+                                                                       : std::unexpected(weights.error());
     if (!opened) return report(weights.error());
     raw = std::move(*opened);
   }
@@ -297,7 +299,7 @@ Exit inspect(const InspectOptions& options) {
   }
   print_dtypes(selection.tensors);
   if (!weights) warn(weights.error().message);
-  return weights && weights->is_quantized() ? print_widths(*weights) : kDone;
+  return weights && weights->scheme() != "plain" ? print_widths(*weights) : kDone;
 }
 
 }  // namespace

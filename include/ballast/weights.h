@@ -57,9 +57,9 @@ class Weights {
   ~Weights();
 
   const std::string& path() const;
-  const std::string& directory() const;  // empty for a lone file
-  std::string_view scheme() const;       // mlx or parquet; plain if nothing is quantized
-  bool is_quantized() const { return scheme() != "plain"; }
+  const std::string& directory() const;     // empty for a lone file
+  std::string_view scheme() const;          // mlx or parquet, if the model says so; plain otherwise
+  bool is_quantized() const;                // some of the weights are
   std::span<const Weight> weights() const;  // quantized ones by name, then the others in the order of the files
   const Weight* find(std::string_view name) const;
   std::vector<ModelFile> files() const;   // of weights, side files included

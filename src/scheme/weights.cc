@@ -47,6 +47,7 @@ Result<Weights> Weights::from_model(Model model) {
 const std::string& Weights::path() const { return state_->reader->path(); }
 const std::string& Weights::directory() const { return state_->reader->directory(); }
 std::string_view Weights::scheme() const { return state_->reader->scheme(); }
+bool Weights::is_quantized() const { return scheme() != "plain" && std::ranges::any_of(weights(), &Weight::is_quantized); }
 std::span<const Weight> Weights::weights() const { return state_->reader->weights(); }
 const Weight* Weights::find(std::string_view name) const { return state_->reader->find(name); }
 Modality Weights::modality() const { return state_->reader->modality(); }

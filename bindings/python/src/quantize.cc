@@ -148,7 +148,7 @@ nb::dict validate(const OpenModel& original, const FsPath& quantized, double min
 nb::object describe_model(const FsPath& path) {
   const ballast::Weights weights =
       take(released([&] { return ballast::Weights::open(path.get(), {.interrupted = was_interrupted}); }));
-  if (!weights.is_quantized()) return nb::none();
+  if (weights.scheme() == "plain") return nb::none();
   const auto boundaries = take(weights.time_boundaries());
   nb::list tensors;
   for (const Weight& weight : weights.weights()) {

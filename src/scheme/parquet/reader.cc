@@ -313,7 +313,7 @@ class ParquetReader final : public WeightsReader {
     const Weight& tensor = entry.weight;
     std::vector<Place>& places = places_[block.layer_name];
     if (places.empty()) {
-      entry.weight.file = parts_[part].path;
+      entry.weight.file = without_secrets(parts_[part].path);
       entries_.push_back(entry);
     } else {
       const parquet::Block& first = parts_[places.front().part].reader->blocks()[places.front().block];
