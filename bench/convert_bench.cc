@@ -4,6 +4,7 @@
 // and 16 bits is 128 MiB, the larger 256; memcpy copies 256 MiB. Throughput counts the bytes read and the bytes written.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -50,14 +52,32 @@ struct Row {
 
 std::vector<Row> make_rows() {
   using enum DType;
-  return {{kF32, kF32},    {kBF16, kF32},   {kF16, kF32},     {kF32, kBF16},   {kF32, kF16},    {kBF16, kF16},
-          {kF16, kBF16},   {kF8E4M3, kF32}, {kF8E4M3, kBF16}, {kF8E5M2, kF32}, {kF32, kF8E4M3}, {kBF16, kF8E4M3},
-          {kF32, kF8E5M2}, {kF4, kBF16},    {kF32, kF64},     {kF64, kF32},    {kI8, kF32},     {kF32, kI8}};
+  constexpr std::array<std::pair<DType, DType>, 18> kPairs{{{kF32, kF32},
+                                                            {kBF16, kF32},
+                                                            {kF16, kF32},
+                                                            {kF32, kBF16},
+                                                            {kF32, kF16},
+                                                            {kBF16, kF16},
+                                                            {kF16, kBF16},
+                                                            {kF8E4M3, kF32},
+                                                            {kF8E4M3, kBF16},
+                                                            {kF8E5M2, kF32},
+                                                            {kF32, kF8E4M3},
+                                                            {kBF16, kF8E4M3},
+                                                            {kF32, kF8E5M2},
+                                                            {kF4, kBF16},
+                                                            {kF32, kF64},
+                                                            {kF64, kF32},
+                                                            {kI8, kF32},
+                                                            {kF32, kI8}}};
+  std::vector<Row> rows;
+  for (const auto& [from, to] : kPairs) rows.push_back({.from = from, .to = to});
+  return rows;
 }
 
 [[noreturn]] void die(const std::string& message) {
   fmt::print(stderr, "convert_bench: {}\n", message);
-  std::exit(1);
+  std::exit(1);  // NOLINT(concurrency-mt-unsafe): there is one thread
 }
 
 // Random numbers below 2 for whatever dtype reads them; none is NaN.

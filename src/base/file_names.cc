@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 namespace ballast {
 namespace {
 
-template <std::size_t N>
-bool ends_with_any(std::string_view name, const std::array<std::string_view, N>& endings) {
+bool ends_with_any(std::string_view name, std::span<const std::string_view> endings) {
   return std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 

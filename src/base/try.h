@@ -1,6 +1,7 @@
 #pragma once
 
 #include <expected>
+#include <type_traits>
 #include <utility>
 
 #include <ballast/error.h>
@@ -14,7 +15,7 @@
   __extension__({                                                                          \
     auto&& result = (__VA_ARGS__);                                                         \
     if (!result.has_value()) return std::unexpected(ballast::error_of(std::move(result))); \
-    *std::move(result);                                                                    \
+    ballast::value_of(std::move(result));                                                  \
   })
 #define BALLAST_TRY_NAME(prefix, number) BALLAST_TRY_JOIN(prefix, number)
 #define BALLAST_TRY_JOIN(prefix, number) prefix##number
@@ -26,6 +27,12 @@ namespace ballast {
 template <class R>
 Error error_of(R&& result) {
   return std::forward<R>(result).error();
+}
+
+// The value of a result, moved out; nothing of a Result<void>.
+template <class R>
+auto value_of(R&& result) -> std::remove_cvref_t<R>::value_type {
+  return *std::forward<R>(result);
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 #include "convert/float_format.h"
@@ -183,7 +184,7 @@ void convert_by_dtype(DType dtype, const std::byte* in, std::size_t count, std::
     case kF8E5M2Fnuz: return run(std::integral_constant<DType, kF8E5M2Fnuz>());
     case kF16: return run(std::integral_constant<DType, kF16>());
     case kBF16: return run(std::integral_constant<DType, kBF16>());
-    default: HWY_ABORT("no kernel converts between %s and F32", name(dtype).data());
+    default: HWY_ABORT("no kernel converts between %s and F32", std::string(name(dtype)).c_str());
   }
 }
 
