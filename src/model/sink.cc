@@ -76,7 +76,7 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
     return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
   }
   auto output = TRY(ending ? Output::file(path) : Output::directory(path));
-  TensorWriterOptions writer{.metadata = options.metadata,
+  const TensorWriterOptions writer{.metadata = options.metadata,
                              .keep_empty_metadata = options.keep_empty_metadata,
                              .max_shard_bytes = options.max_shard_bytes,
                              .sync = options.sync,

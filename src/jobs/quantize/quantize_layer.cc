@@ -25,7 +25,7 @@ RowFormat format_of(const QuantizedLayer& layer, DType weights) {
 }
 
 Result<void> check(const TensorView& weights, const QuantizeLayerOptions& options) {
-  QuantizeConfig config{.bit_width = options.bits, .group_size = options.group_size, .format = options.format};
+  const QuantizeConfig config{.bit_width = options.bits, .group_size = options.group_size, .format = options.format};
   TRY(validate(config));
   if (!can_convert(weights.dtype, DType::kF32)) {
     return fail(Errc::kUnsupported, "tensor {}: {} cannot be quantized", quote(weights.name), name(weights.dtype));
