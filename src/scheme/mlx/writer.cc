@@ -44,9 +44,8 @@ Result<std::vector<Companion>> companions_of(const OutputPlan& plan) {
   }
   const auto section = TRY(quantization_section(plan));
   std::vector<SideFileKind> sides;
-  bool is_timed = false;
-  for (std::size_t i = 0; i < plan.weights.size(); ++i) is_timed |= plan.weights[i].time_groups > 0;
-  if (is_timed) sides.push_back(kTimeAware);
+  if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return weight.time_groups > 0; }))
+    sides.push_back(kTimeAware);
   if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return !weight.restore.empty(); }))
     sides.push_back(kEqualization);
   config->text = with_quantization(text, section, sides);
@@ -145,8 +144,7 @@ class MlxWriter final : public QuantizedWriter {
   // The tensors of the output: one for each that is kept, three for each that is quantized.
   std::vector<TensorSpec> declare() {
     std::vector<TensorSpec> specs;
-    for (std::size_t i = 0; i < plan_.weights.size(); ++i) {
-      const WeightLayout& weight = plan_.weights[i];
+    for (const WeightLayout& weight : plan_.weights) {
       const RowFormat format = weight.format();
       std::vector<std::uint64_t> shape = weight.shape;
       first_.push_back(specs.size());
