@@ -115,6 +115,7 @@ void print_text(const Options& options, const ConvertReport& done, double second
 Result<Model> open_input(const Options& options) {
   auto weights = Weights::open(options.in, options.read.open());
   if (!weights && weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
+  if (weights && weights->scheme() == "plain") return decode(std::move(*weights));
   const bool is_safetensors = options.format != "mlx-json" && !options.out.ends_with(".mlx");
   const bool is_copy = options.dtypes.empty() && is_safetensors;
   if (!weights || !weights->is_quantized() || (is_copy && weights->stored() != nullptr)) {
