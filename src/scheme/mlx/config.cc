@@ -271,7 +271,10 @@ Result<std::optional<MlxQuantization>> read_mlx_quantization(const std::string& 
 
 Result<std::optional<MlxQuantization>> mlx_quantization_of(const Model& model) {
   if (model.directory().empty()) return std::nullopt;
-  auto own = read_own(model.directory());
+  // A server is asked only for what can matter.
+  const auto is_scales = [](const TensorInfo& tensor) { return tensor.name.ends_with(".scales"); };
+  const bool may_have_own = !is_uri(model.directory()) || std::ranges::any_of(model.tensors(), is_scales);
+  auto own = may_have_own ? read_own(model.directory()) : std::nullopt;
   if (!own || *own || !model.config()) return own;
   auto config = parse_mlx_quantization_section(model.config()->json);
   if (!config) return fail_at(shown(join_path(model.directory(), kConfigFile)), config.error());
