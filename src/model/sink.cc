@@ -77,14 +77,14 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
   }
   auto output = TRY(ending ? Output::file(path) : Output::directory(path));
   const TensorWriterOptions writer{.metadata = options.metadata,
-                             .keep_empty_metadata = options.keep_empty_metadata,
-                             .max_shard_bytes = options.max_shard_bytes,
-                             .sync = options.sync,
-                             .threads = options.threads,
-                             .companions = ending ? std::span<const Companion>() : extras.companions,
-                             .resume_key = extras.resume_key,
-                             .side_files = extras.side_files,
-                             .index_metadata = extras.index_metadata};
+                                   .keep_empty_metadata = options.keep_empty_metadata,
+                                   .max_shard_bytes = options.max_shard_bytes,
+                                   .sync = options.sync,
+                                   .threads = options.threads,
+                                   .companions = ending ? std::span<const Companion>() : extras.companions,
+                                   .resume_key = extras.resume_key,
+                                   .side_files = extras.side_files,
+                                   .index_metadata = extras.index_metadata};
   if (format == Format::kMlxJson) return mlx_json::create_writer(std::move(output), std::move(tensors), writer);
   return safetensors::create_writer(std::move(output), tensors, writer);
 }
