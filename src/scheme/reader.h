@@ -48,7 +48,7 @@ class WeightsReader {
   virtual const std::optional<ModelConfig>& config() const = 0;
   virtual std::span<const std::string> warnings() const { return {}; }
   virtual const Model* stored() const { return nullptr; }
-  // The model itself, if nothing in it is quantized; this is of no use afterwards.
+  // Moves the model out if nothing in it is quantized; do not use the reader afterwards.
   virtual std::optional<Model> take_plain() { return std::nullopt; }
   // Whether the files say what dtype and modality the model had before it was quantized, or these are guesses.
   virtual bool knows_original() const = 0;

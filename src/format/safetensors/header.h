@@ -30,8 +30,8 @@ Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uin
 // tensor data begins. Does no I/O, so mmap, remote and fuzzing share it.
 Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options = {});
 
-// Does the same while it reads the header, which ends at `data_start`, piece by piece. Of a long header's text most is of no more
-// use, so that keeping only the names takes about half the memory, and fresh memory is a large part of what opening costs.
+// Likewise, but reads the header, which ends at `data_start`, piece by piece. Only the names are kept, which takes about half the
+// memory for a long header; fresh memory is a large part of what opening costs.
 // Nothing if a piece cannot be read or parsed: parse_header() on the whole text says why.
 Result<std::optional<Header>> read_header(const Source& source, std::uint64_t data_start, const HeaderOptions& options = {},
                                           std::size_t piece = std::size_t{256} << 10);
