@@ -80,7 +80,7 @@ int main(int count, char** arguments) {
       {"auto", LoadPath::kAuto}, {"buffered", LoadPath::kBuffered}, {"direct", LoadPath::kDirect}};
   LoadOptions options;
   if (count > 1) options.path = paths.at(arguments[1]);
-  if (count > 2) options.threads = static_cast<unsigned>(std::stoul(arguments[2]));
+  if (count > 2) options.work.threads = static_cast<unsigned>(std::stoul(arguments[2]));
   std::cout << "ready" << '\n' << std::flush;
   std::string path;
   std::getline(std::cin, path);

@@ -58,8 +58,6 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .sink = {.threads = options.threads},
-                         .memory_limit = options.memory_limit_mb << 20,
                          .resume = options.resume};
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
   if (options.format == "safetensors") convert.sink.format = Format::kSafetensors;
@@ -142,7 +140,7 @@ Exit run_convert(const Options& options) {
   auto convert = convert_options(options, *model);
   if (!convert) return report(convert.error());
   ProgressBar bar("converting");
-  convert->progress = bar.callback();
+  convert->work = bar.work(options.threads, options.memory_limit_mb << 20);
   const auto done = convert_model(*model, options.out, *convert);
   bar.clear();
   if (!done) return report(done.error());

@@ -28,8 +28,7 @@ struct Options {
 };
 
 Exit run_dequantize(const Options& options) {
-  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}, .threads = options.threads},
-                               .memory_limit = options.memory_limit_mb << 20};
+  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}}};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
     if (!dtype) return report(dtype.error());
@@ -41,7 +40,7 @@ Exit run_dequantize(const Options& options) {
     dequantize.sink.max_shard_bytes = *bytes;
   }
   ProgressBar bar("dequantizing");
-  dequantize.progress = bar.callback();
+  dequantize.work = bar.work(options.threads, options.memory_limit_mb << 20);
   const auto done = dequantize_model(options.in, options.out, dequantize);
   bar.clear();
   if (!done) return report(done.error());

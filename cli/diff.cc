@@ -145,7 +145,7 @@ Exit run_diff(const Options& options) {
     for (const std::string& warning : model->warnings()) warn(warning);
   }
   ProgressBar bar("comparing");
-  const auto found = diff_models(*a, *b, {.threads = options.threads, .progress = bar.callback()});
+  const auto found = diff_models(*a, *b, bar.work(options.threads));
   bar.clear();
   if (!found) return report(found.error());
   if (options.json) {

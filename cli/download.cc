@@ -56,9 +56,8 @@ void print_text(const DownloadReport& done, double seconds) {
 Exit run_download(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("downloading");
-  const auto done = download(
-      options.uri, options.folder,
-      {.include = options.include, .exclude = options.exclude, .progress = bar.callback(), .interrupted = was_interrupted});
+  const auto done =
+      download(options.uri, options.folder, {.include = options.include, .exclude = options.exclude, .work = bar.work()});
   bar.clear();
   if (!done) return report(done.error());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

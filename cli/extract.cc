@@ -31,8 +31,8 @@ Result<void> write_out(std::span<const std::byte> bytes) {
 
 Result<DType> extract(const Options& options, const Model& model, std::span<const Slice> slices) {
   ProgressBar bar("extracting");
-  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out, bar.callback());
-  return write_npy(model, options.tensor, slices, write_out, bar.callback());
+  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out, bar.work());
+  return write_npy(model, options.tensor, slices, write_out, bar.work());
 }
 
 Exit run_extract(const Options& options) {

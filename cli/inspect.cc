@@ -61,7 +61,7 @@ Result<Stats> measure(const Model& model, std::span<const TensorInfo* const> ten
   std::vector<std::string_view> names;
   for (const TensorInfo* const tensor : tensors) names.push_back(tensor->name);
   ProgressBar bar("reading");
-  return compute_stats(model, names, {.progress = bar.callback()});
+  return compute_stats(model, names, {.work = bar.work()});
 }
 
 // The config as it is, with the fields that have several names under the usual ones.

@@ -116,7 +116,7 @@ Exit exit_code(const Error& error) {
 OpenOptions ReadOptions::open() const {
   return {.strictness = reference ? Strictness::kReference : Strictness::kStrict,
           .max_header_bytes = max_header_mb * 1'000'000,
-          .interrupted = was_interrupted};
+          .stop = was_interrupted};
 }
 
 Result<Model> open_values(const std::string& path, const ReadOptions& options) {

@@ -34,7 +34,7 @@ Exit edit(const Options& options) {
     edit.set[std::move(pair->first)] = std::move(pair->second);
   }
   ProgressBar bar("rewriting");
-  const auto changed = edit_metadata(options.path, edit, options.read.open(), bar.callback());
+  const auto changed = edit_metadata(options.path, edit, options.read.open(), bar.work());
   bar.clear();
   if (!changed) return report(changed.error());
   if (options.json) return kDone;

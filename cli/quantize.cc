@@ -86,8 +86,7 @@ void print_bits(const QuantizeReport& done, std::uint64_t target) {
 // What was written, read back and compared.
 Result<QuantizeReport> validate_output(const Model& model, const Options& options, const QuantizeConfig& config) {
   ProgressBar bar("validating");
-  return validate_model(model, options.out,
-                        {.min_accuracy = config.min_accuracy, .threads = config.num_threads, .progress = bar.callback()});
+  return validate_model(model, options.out, {.min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)});
 }
 
 // What the files do not tell.
@@ -158,7 +157,7 @@ Exit run_quantize(const Options& options) {
                              .calibration = options.calibration,
                              .sync = !options.no_sync,
                              .resume = options.resume,
-                             .progress = bar.callback()};
+                             .work = bar.work()};
   if (options.dry_run) {
     const auto plan = plan_quantize(*model, work);
     bar.clear();

@@ -79,10 +79,10 @@ ProgressBar::~ProgressBar() {
   can_stop_cleanly = 0;
 }
 
-Progress ProgressBar::callback() {
+WorkOptions ProgressBar::work(unsigned threads, std::uint64_t memory_limit) {
   const char* const term = std::getenv("TERM");
   const bool visible = ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-  return [this, visible](std::uint64_t done, std::uint64_t total, std::string_view at) {
+  const auto progress = [this, visible](std::uint64_t done, std::uint64_t total, std::string_view at) {
     constexpr auto kPause = std::chrono::milliseconds(100);
     if (const auto now = Clock::now(); visible && now - drawn_ >= kPause && now - start_ >= kPause) {
       drawn_ = now;
@@ -90,6 +90,7 @@ Progress ProgressBar::callback() {
     }
     return interrupted == 0;
   };
+  return {.threads = threads, .memory_limit = memory_limit, .progress = progress, .stop = was_interrupted};
 }
 
 void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view at) {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast::cli {
 
@@ -41,7 +41,8 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  Progress callback();
+  // Options for the work that it shows: its progress, stopping at Ctrl-C, and the threads and memory that the user asked for.
+  WorkOptions work(unsigned threads = 0, std::uint64_t memory_limit = 0);
   void clear();
 
  private:

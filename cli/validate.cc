@@ -42,8 +42,8 @@ Exit run_validate(const Options& options) {
   const auto model = Model::open(options.original, options.read.open());
   if (!model) return report(model.error());
   ProgressBar bar("validating");
-  const auto found = validate_model(
-      *model, options.quantized, {.min_accuracy = options.min_accuracy, .threads = options.threads, .progress = bar.callback()});
+  const auto found =
+      validate_model(*model, options.quantized, {.min_accuracy = options.min_accuracy, .work = bar.work(options.threads)});
   bar.clear();
   if (!found) return report(found.error());
   for (const std::string& warning : found->warnings) warn(warning);

@@ -87,11 +87,9 @@ void print_text(const std::string& path, const VerifyReport& found) {
 
 Exit run_verify(const Options& options) {
   ProgressBar bar("verifying");
-  const auto found = verify_model(options.path, {.open = options.read.open(),
-                                                 .values = options.values,
-                                                 .sha256 = options.sha256,
-                                                 .threads = options.threads,
-                                                 .progress = bar.callback()});
+  const auto found = verify_model(
+      options.path,
+      {.open = options.read.open(), .values = options.values, .sha256 = options.sha256, .work = bar.work(options.threads)});
   bar.clear();
   if (!found) return report(found.error());
   if (options.json) {

@@ -9,8 +9,8 @@
 #include <ballast/error.h>
 #include <ballast/metadata.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/sink.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -33,12 +33,11 @@ struct ConvertOptions {
   std::vector<std::string> exclude;
   std::vector<Rename> renames;  // the first one that matches is taken
   OnLoss on_loss = OnLoss::kRefuse;
-  std::optional<Metadata> metadata;                       // empty: the model's own
-  SinkOptions sink;                                       // an error if it has metadata, which belongs in `metadata` above
-  std::uint64_t memory_limit = std::uint64_t{384} << 20;  // of buffers and all else that is not the page cache, about
+  std::optional<Metadata> metadata;  // empty: the model's own
+  SinkOptions sink;                  // an error if it has metadata, which belongs in `metadata` above
   bool resume = false;  // if the work breaks off, keep what is done beside `path`, as .incomplete; go on from there if it is
                         // about the same files and options. SafeTensors only.
-  Progress progress;
+  WorkOptions work;
 };
 
 struct ConvertedFile {

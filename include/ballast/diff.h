@@ -8,7 +8,7 @@
 #include <ballast/dtype.h>
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -40,12 +40,7 @@ struct DiffReport {
   bool equal() const { return only_a.empty() && only_b.empty() && changed.empty(); }
 };
 
-struct DiffOptions {
-  unsigned threads = 0;  // 0: one per core
-  Progress progress;
-};
-
 // Compares names, dtypes, shapes and values, in blocks; the order of tensors and how they are spread over files does not matter.
-Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions& options = {});
+Result<DiffReport> diff_models(const Model& a, const Model& b, const WorkOptions& work = {});
 
 }  // namespace ballast

@@ -1,21 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <ballast/error.h>
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
 struct DownloadOptions {
-  std::vector<std::string> include;   // globs of names: those that match one of them, or all if there are none
-  std::vector<std::string> exclude;   // but for these
-  bool sync = true;                   // wait until the files are on the disk
-  Progress progress;                  // of all files together
-  std::function<bool()> interrupted;  // asked while a server is waited for; true gives up. May be empty
+  std::vector<std::string> include;  // globs of names: those that match one of them, or all if there are none
+  std::vector<std::string> exclude;  // but for these
+  bool sync = true;                  // wait until the files are on the disk
+  WorkOptions work;                  // progress and stop only: the servers set the pace
 };
 
 struct DownloadedFile {

@@ -6,7 +6,7 @@
 #include <ballast/error.h>
 #include <ballast/metadata.h>
 #include <ballast/open_options.h>
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -24,6 +24,6 @@ enum class MetadataChange {
 // Changes the metadata of a SafeTensors file and nothing else. Where the new text fits into the header, and the bytes that change
 // lie in one page, so that they reach the file all or none, they are overwritten; else a new file takes the place of the old one.
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options = {},
-                                     const Progress& progress = {});
+                                     const WorkOptions& work = {});
 
 }  // namespace ballast

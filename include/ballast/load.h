@@ -7,8 +7,8 @@
 
 #include <ballast/allocator.h>
 #include <ballast/error.h>
-#include <ballast/progress.h>
 #include <ballast/tensor.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -20,10 +20,8 @@ enum class LoadPath {
 
 struct LoadOptions {
   Allocator* allocator = nullptr;   // borrowed until the loaded model is gone; null: host_allocator()
-  unsigned threads = 0;             // 0: one per core, more where the disk is waited for
   LoadPath path = LoadPath::kAuto;  // Parquet is always kBuffered
-  std::uint64_t memory_limit = 0;   // refuse to allocate more bytes than this; 0: any number
-  Progress progress;
+  WorkOptions work;  // threads 0: one per core, more where the disk is slow; memory_limit: refuse to allocate more, 0: no limit
 };
 
 // All tensors of a model, in one piece of memory that it owns. Depends on neither the files nor the Model it came from. All const

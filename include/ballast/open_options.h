@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -20,8 +21,8 @@ struct OpenOptions {
   Access access = Access::kAuto;
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
-  bool writable_views = false;        // writes to views stay in this process; the file does not change
-  std::function<bool()> interrupted;  // asked while a server is waited for; true gives up with kCancelled. May be empty
+  bool writable_views = false;  // writes to views stay in this process; the file does not change
+  StopToken stop;               // also for what is read from a server later
 };
 
 }  // namespace ballast

@@ -9,11 +9,11 @@
 #include <ballast/convert_model.h>
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/quality.h>
 #include <ballast/quantize_config.h>
 #include <ballast/tensor.h>
 #include <ballast/weights.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -23,7 +23,7 @@ struct QuantizeOptions {
   bool sync = true;         // wait until the disk has it all
   bool resume = false;  // if the work breaks off, keep what is done beside the output, as .incomplete; go on from there if it is
                         // about the same files and config
-  Progress progress;
+  WorkOptions work;     // threads and memory_limit 0: as the config says
 };
 
 // What became of one tensor.
@@ -100,8 +100,7 @@ Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& op
 struct ValidateOptions {
   OpenOptions open;         // of the quantized model
   double min_accuracy = 0;  // the cosine that every layer must have
-  unsigned threads = 0;     // 0: one per core
-  Progress progress;
+  WorkOptions work;
 };
 
 // Compares a model with what quantize_model() made of it, or anyone in the same formats, as it is on the disk. Tensors that were
@@ -112,8 +111,7 @@ struct DequantizeOptions {
   OpenOptions open;
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before
   SinkOptions sink;
-  std::uint64_t memory_limit = std::uint64_t{384} << 20;
-  Progress progress;
+  WorkOptions work;
 };
 
 // Writes the numbers that a quantized model stands for to `path`, as create_sink() understands it. MLX's are to the bit what

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include <ballast/error.h>
 #include <ballast/model.h>
 #include <ballast/quantize_method.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -87,7 +87,7 @@ using ConfigFields = std::map<std::string, ConfigValue, std::less<>>;
 Result<ConfigFields> parse_config_fields(std::string_view yaml);
 
 // The same of a file, by its path or URI, which errors name.
-Result<ConfigFields> read_config_fields(const std::string& path, const std::function<bool()>& interrupted = {});
+Result<ConfigFields> read_config_fields(const std::string& path, const StopToken& stop = {});
 
 // BALLAST_BIT_WIDTH=4 and so on: every field in capitals. Lists are separated by commas, pairs are NAME=BITS. A variable that is
 // empty counts as not set. Values are checked; errors name the variable.

@@ -13,10 +13,10 @@
 #include <ballast/error.h>
 #include <ballast/metadata.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/safetensors_layout.h>
 #include <ballast/tensor.h>
 #include <ballast/tensor_spec.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -27,7 +27,6 @@ struct SinkOptions {
   Metadata metadata;
   bool keep_empty_metadata = false;  // SafeTensors says `"__metadata__":{}` where there are none
   bool sync = true;                  // wait at commit() until the disk has it all
-  unsigned threads = 0;              // for what the sink does itself, such as writing numbers as text; 0: one per core
 };
 
 // Takes a model tensor by tensor, in pieces, and never holds more than a piece. Nothing is to be seen under the final name before
@@ -48,12 +47,12 @@ class Sink {
 };
 
 // Opens an output for these tensors: one file when `path` ends in .safetensors or .mlx, else a model directory, which may hold a
-// model that is to be replaced.
+// model that is to be replaced. Of `work` a sink uses the threads, where it has work of its own, such as writing numbers as text.
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors,
-                                          const SinkOptions& options = {});
+                                          const SinkOptions& options = {}, const WorkOptions& work = {});
 
 // Writes tensors that are in memory.
 Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options = {},
-                          const Progress& progress = {});
+                          const WorkOptions& work = {});
 
 }  // namespace ballast

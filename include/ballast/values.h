@@ -10,7 +10,7 @@
 
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -34,8 +34,7 @@ struct TensorStats {
 
 struct StatsOptions {
   bool histogram = true;  // costs a second pass over the data
-  unsigned threads = 0;   // 0: one per core
-  Progress progress;
+  WorkOptions work;
 };
 
 // One entry per name, empty for F6 tensors, whose packing nobody has agreed on. Complex values count as two. Reads in

@@ -7,8 +7,8 @@
 
 #include <ballast/error.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/values.h>
+#include <ballast/work.h>
 
 namespace ballast {
 
@@ -17,8 +17,7 @@ struct VerifyOptions {
   bool values = false;  // look at every value
   ValueLimits limits;
   bool sha256 = false;
-  unsigned threads = 0;
-  Progress progress;
+  WorkOptions work;
 };
 
 // One thing that is wrong with a model.

@@ -22,7 +22,7 @@ TEST(BlockLoop, VisitsEveryBlockOnceAndAddsUpItsBytes) {
     names.emplace(what);
     return true;
   };
-  const auto result = BlockLoop{.threads = 4, .total = 1007, .before = 7, .progress = progress}.run(
+  const auto result = BlockLoop{.work = {.threads = 4, .progress = progress}, .total = 1007, .before = 7}.run(
       visits.size(),
       [&](unsigned worker, std::size_t i) -> Result<void> {
         EXPECT_LT(worker, 4U);
@@ -38,8 +38,7 @@ TEST(BlockLoop, VisitsEveryBlockOnceAndAddsUpItsBytes) {
 
 TEST(BlockLoop, StopsAtTheFirstFailureAndReturnsIt) {
   std::size_t calls = 0;
-  const Progress none;
-  const auto result = BlockLoop{.threads = 1, .progress = none}.run(
+  const auto result = BlockLoop{.work = {.threads = 1}}.run(
       10,
       [&](unsigned, std::size_t i) {
         ++calls;
@@ -54,11 +53,25 @@ TEST(BlockLoop, StopsAtTheFirstFailureAndReturnsIt) {
 TEST(BlockLoop, ACallbackThatReturnsFalseCancels) {
   std::size_t reports = 0;
   const Progress progress = [&](std::uint64_t, std::uint64_t, std::string_view) { return ++reports < 2; };
-  const auto result = BlockLoop{.threads = 1, .progress = progress}.run(
+  const auto result = BlockLoop{.work = {.threads = 1, .progress = progress}}.run(
       10, [](unsigned, std::size_t) { return Result<void>(); }, [](std::size_t) { return BlockDone{.bytes = 1}; });
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, Errc::kCancelled);
   EXPECT_EQ(reports, 2U);
+}
+
+TEST(BlockLoop, AStopTokenCancelsBeforeTheNextBlock) {
+  std::size_t calls = 0;
+  const auto result = BlockLoop{.work = {.threads = 1, .stop = [&] { return calls == 2; }}}.run(
+      10,
+      [&](unsigned, std::size_t) {
+        ++calls;
+        return Result<void>();
+      },
+      [](std::size_t) { return BlockDone{}; });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, Errc::kCancelled);
+  EXPECT_EQ(calls, 2U);
 }
 
 TEST(BlockLoop, AFailedBlockIsNotReported) {
@@ -66,7 +79,7 @@ TEST(BlockLoop, AFailedBlockIsNotReported) {
     ADD_FAILURE();
     return true;
   };
-  EXPECT_FALSE((BlockLoop{.threads = 1, .progress = progress}.run(
+  EXPECT_FALSE((BlockLoop{.work = {.threads = 1, .progress = progress}}.run(
       1, [](unsigned, std::size_t) { return fail_with("x"); }, [](std::size_t) { return BlockDone{}; })));
 }
 

@@ -60,17 +60,17 @@ class Dequantization {
     std::uint64_t largest = 1;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
       const std::uint64_t bytes = cut(i);
-      if (bytes > options_.memory_limit) {
+      if (bytes > memory_limit(options_.work)) {
         return fail(Errc::kUnsupported, "{}: tensor {}: a block of it takes {} bytes, the memory limit is {}",
-                    shown(source_.directory()), quote(specs_[i].name), bytes, options_.memory_limit);
+                    shown(source_.directory()), quote(specs_[i].name), bytes, memory_limit(options_.work));
       }
       largest = std::max(largest, bytes);
     }
     nonfinite_.resize(specs_.size());
     // What is read, its numbers, and what they are written as.
-    const unsigned threads = threads_within(options_.memory_limit / 2, largest, options_.sink.threads);
+    const unsigned threads = threads_within(memory_limit(options_.work) / 2, largest, options_.work.threads);
     source_.expect_all();
-    return BlockLoop{.threads = any_order ? threads : 1, .total = total_, .progress = options_.progress}.run(
+    return BlockLoop{.work = options_.work, .total = total_, .threads = any_order ? threads : 1}.run(
         blocks_.size(), [&](unsigned, std::size_t i) { return move(blocks_[i]); },
         [&](std::size_t i) {
           const Block& block = blocks_[i];
@@ -151,7 +151,8 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   }
   const std::vector<TensorSpec> specs = declare(reader, options.dtype);
   const auto companions = TRY(companions_of(reader, specs));
-  const auto sink = TRY(create_tensor_writer(path, specs, options.sink, {.companions = companions}));
+  const auto sink =
+      TRY(create_tensor_writer(path, specs, options.sink, {.companions = companions, .threads = options.work.threads}));
   Dequantization dequantization(reader, specs, *sink, options);
   TRY(dequantization.run());
   TRY(sink->commit());

@@ -120,7 +120,7 @@ class Comparison {
 
 class Diff {
  public:
-  Diff(const Model& a, const Model& b, const DiffOptions& options) : a_(a), b_(b), options_(options) {}
+  Diff(const Model& a, const Model& b, const WorkOptions& work) : a_(a), b_(b), work_(work) {}
 
   Result<void> run(std::vector<Pair>& pairs) {
     std::vector<Block> blocks;
@@ -135,8 +135,8 @@ class Diff {
     }
     std::mutex mutex;
     for (const Model* const model : {&a_, &b_}) ModelAccess::expect(*model, model->tensors());
-    std::vector<std::pair<Bytes, Bytes>> buffers(thread_count(options_.threads));
-    return BlockLoop{.threads = options_.threads, .total = total, .progress = options_.progress}.run(
+    std::vector<std::pair<Bytes, Bytes>> buffers(thread_count(work_.threads));
+    return BlockLoop{.work = work_, .total = total}.run(
         blocks.size(),
         [&](unsigned worker, std::size_t number) -> Result<void> {
           const Block& block = blocks[number];
@@ -176,7 +176,7 @@ class Diff {
 
   const Model& a_;
   const Model& b_;
-  const DiffOptions& options_;
+  const WorkOptions& work_;
 };
 
 std::vector<std::string> different_keys(const Metadata& a, const Metadata& b) {
@@ -192,7 +192,7 @@ std::vector<std::string> different_keys(const Metadata& a, const Metadata& b) {
 
 }  // namespace
 
-Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions& options) {
+Result<DiffReport> diff_models(const Model& a, const Model& b, const WorkOptions& work) {
   DiffReport report{.metadata = different_keys(a.metadata(), b.metadata())};
   std::vector<Pair> pairs;
   for (const TensorInfo& tensor : a.tensors()) {
@@ -205,7 +205,7 @@ Result<DiffReport> diff_models(const Model& a, const Model& b, const DiffOptions
   for (const TensorInfo& tensor : b.tensors()) {
     if (!a.has(tensor.name)) report.only_b.emplace_back(tensor.name);
   }
-  TRY(Diff(a, b, options).run(pairs));
+  TRY(Diff(a, b, work).run(pairs));
 
   for (Pair& pair : pairs) {
     const bool same_shape = std::ranges::equal(pair.a->shape, pair.b->shape);

@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/block_loop.h"
 #include "base/fail.h"
+#include "base/file_descriptor.h"
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/text.h"
@@ -98,23 +100,21 @@ Result<void> overwrite(const std::string& path, std::string_view old, std::strin
   if (first / kPage != (end - 1) / kPage) return {};
 
   const auto fail_here = [&](std::string_view what) { return fail_errno(Errc::kWrite, errno, "{}: {}", escape(path), what); };
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return fail_here("cannot write");
-  Result<void> outcome;
+  const FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) return fail_here("cannot write");
   std::string now(old.size(), '\0');
-  if (::pread(fd, now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
-    outcome = fail(Errc::kIo, "{}: was changed by someone else meanwhile", escape(path));
-  } else if (const ssize_t count = ::pwrite(fd, header.data() + first, end - first, static_cast<off_t>(first)); count < 0) {
-    outcome = fail_here("writing the header");
+  if (::pread(fd.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
+    return fail(Errc::kIo, "{}: another process changed the file in the meantime", escape(path));
   }
-  if (outcome && ::fsync(fd) != 0) outcome = fail_here("cannot sync");
-  ::close(fd);
-  done = outcome.has_value();
-  return outcome;
+  if (::pwrite(fd.get(), header.data() + first, end - first, static_cast<off_t>(first)) < 0)
+    return fail_here("writing the header");
+  if (::fsync(fd.get()) != 0) return fail_here("cannot sync");
+  done = true;
+  return {};
 }
 
 Result<void> rewrite(const std::string& path, const Source& source, std::string_view header, std::uint64_t data_start,
-                     const Progress& progress) {
+                     const WorkOptions& work) {
   auto file = TRY(OutputFile::create(path));
   const std::uint64_t bytes = source.size() - data_start;
   TRY(file.reserve(header.size() + bytes));
@@ -124,7 +124,7 @@ Result<void> rewrite(const std::string& path, const Source& source, std::string_
     const std::uint64_t length = std::min(kPiece, bytes - at);
     auto copied = file.copy_from(source, data_start + at, header.size() + at, length);
     if (!copied) return copied.error().code == Errc::kWrite ? copied : fail_at(escape(path), copied.error());
-    if (progress && !progress(at + length, bytes, {})) return fail(Errc::kCancelled, "cancelled");
+    if (!report(work, at + length, bytes, {})) return fail(Errc::kCancelled, "cancelled");
   }
   TRY(file.sync());
   TRY(file.publish());
@@ -134,7 +134,7 @@ Result<void> rewrite(const std::string& path, const Source& source, std::string_
 }  // namespace
 
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options,
-                                     const Progress& progress) {
+                                     const WorkOptions& work) {
   TRY(check_output_path(path));
   const auto model = TRY(Model::open(path, options));
   if (!model.directory().empty() || model.format() != Format::kSafetensors) {
@@ -165,7 +165,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
     return fail(Errc::kWrite, "{}: the header would take {} bytes, readers accept {}", escape(path), length,
                 options.max_header_bytes);
   }
-  TRY(rewrite(path, source, header, data_start, progress));
+  TRY(rewrite(path, source, header, data_start, work));
   return MetadataChange::kRewritten;
 }
 

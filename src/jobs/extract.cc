@@ -7,6 +7,7 @@
 
 #include <ballast/convert.h>
 
+#include "base/block_loop.h"
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -87,7 +88,7 @@ class RowSlices {
 }  // namespace
 
 Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
-                        const Progress& progress) {
+                        const WorkOptions& work) {
   const TensorInfo* const tensor = model.find(name);
   if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(model.path()), quote(name));
   const auto error_here = [&](const Error& error) {
@@ -110,7 +111,7 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
   RowSlices parts(tensor->shape, slices, rows, rows == 0 ? 0 : plan->bytes / rows);
   std::uint64_t done_bytes = 0;
   while (!parts.done()) {
-    if (progress && !progress(done_bytes, plan->bytes, name)) return fail(Errc::kCancelled, "cancelled");
+    if (!report(work, done_bytes, plan->bytes, name)) return fail(Errc::kCancelled, "cancelled");
     const auto part = TRY(model.slice(name, parts.next()));
     done_bytes += part.bytes().size();
     if (dtype == tensor->dtype) {
@@ -128,7 +129,7 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
 }
 
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
-                       const Progress& progress) {
+                       const WorkOptions& work) {
   auto output = Output::file(path);
   const auto file = TRY(output.add(""));
   std::uint64_t offset = 0;
@@ -139,7 +140,7 @@ Result<DType> save_npy(const Model& model, std::string_view name, std::span<cons
         offset += bytes.size();
         return written;
       },
-      progress));
+      work));
   TRY(output.commit(true));
   return dtype;
 }

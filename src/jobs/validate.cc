@@ -52,10 +52,10 @@ class Validation {
     }
     TRY(quantized_.read_time_aware());
     cut();
-    std::vector<Buffers> buffers(thread_count(options_.threads));
+    std::vector<Buffers> buffers(thread_count(options_.work.threads));
     ModelAccess::expect(original_, original_.tensors());
     quantized_.expect_all();
-    TRY((BlockLoop{.threads = static_cast<unsigned>(buffers.size()), .total = total_, .progress = options_.progress}.run(
+    TRY((BlockLoop{.work = options_.work, .total = total_}.run(
         blocks_.size(), [&](unsigned worker, std::size_t i) { return compare(i, buffers[worker]); },
         [&](std::size_t i) {
           const Pair& pair = pairs_[blocks_[i].pair];

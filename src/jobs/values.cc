@@ -118,9 +118,9 @@ class BlockPass {
   template <class Visit>
   Result<void> run(std::uint64_t done_before, std::uint64_t total, Visit&& visit) {
     ModelAccess::expect(model_, std::views::transform(tensors_, [](const TensorInfo* tensor) { return *tensor; }));
-    const unsigned threads = thread_count(options_.threads);
+    const unsigned threads = thread_count(options_.work.threads);
     std::vector<std::vector<std::byte>> buffers(threads);
-    return BlockLoop{.threads = threads, .total = total, .before = done_before, .progress = options_.progress}.run(
+    return BlockLoop{.work = options_.work, .total = total, .before = done_before}.run(
         blocks_.size(),
         [&](unsigned worker, std::size_t number) -> Result<void> {
           const Block& block = blocks_[number];

@@ -163,10 +163,10 @@ std::string noise(std::size_t count) {
 TEST(Stats, FiguresDoNotDependOnTheThreadCount) {
   constexpr std::size_t kCount = 1'300'007;
   const std::string data = noise(kCount);
-  const auto one = stats_of(DType::kF32, kCount, data, {.threads = 1});
+  const auto one = stats_of(DType::kF32, kCount, data, {.work = {.threads = 1}});
   ASSERT_TRUE(one);
   for (const unsigned threads : {0U, 2U, 3U, 7U}) {
-    const auto many = stats_of(DType::kF32, kCount, data, {.threads = threads});
+    const auto many = stats_of(DType::kF32, kCount, data, {.work = {.threads = threads}});
     ASSERT_TRUE(many);
     EXPECT_EQ(many->count, one->count);
     EXPECT_EQ(many->zeros, one->zeros);
@@ -218,10 +218,10 @@ TEST(Stats, ProgressReachesTheTotalAndMayCancel) {
     seen.emplace_back(done, total);
     return true;
   };
-  ASSERT_TRUE(compute_stats(*model, names, {.progress = watch}));
+  ASSERT_TRUE(compute_stats(*model, names, {.work = {.progress = watch}}));
   EXPECT_THAT(seen, ElementsAre(::testing::Pair(3, 6), ::testing::Pair(6, 6)));
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(fails(compute_stats(*model, names, {.progress = stop}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(compute_stats(*model, names, {.work = {.progress = stop}}), Errc::kCancelled, "cancelled"));
 }
 
 TEST(Stats, FileCutShortIsAnError) {

@@ -4,6 +4,7 @@
 
 #include <ballast/architecture.h>
 
+#include "base/block_loop.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -132,7 +133,7 @@ class Verifier {
       const auto model = TRY(Model::open(shard.path, options_.open));
       std::vector<std::string_view> names;
       for (const TensorInfo& tensor : model.tensors()) names.push_back(tensor.name);
-      const StatsOptions stats_options{.histogram = false, .threads = options_.threads, .progress = progress_from_here()};
+      const StatsOptions stats_options{.histogram = false, .work = work_from_here()};
       const auto stats = compute_stats(model, names, stats_options);
       if (!stats && stats.error().code == Errc::kCorrupt) {  // text that stands for no value of its dtype
         defect(stats.error().message);
@@ -154,7 +155,7 @@ class Verifier {
     begin("sha256");
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       VerifiedFile& file = report_.files[i];
-      const auto source = open_path(paths_[i], {.access = Access::kPread, .interrupted = options_.open.interrupted});
+      const auto source = open_path(paths_[i], {.access = Access::kPread, .stop = options_.open.stop});
       if (!source) return fail_at(escape(file.path), source.error());
       auto hash = sha256(**source, [&](std::uint64_t bytes) { return advance(bytes, file.path); });
       if (!hash) return fail_at(escape(file.path), hash.error());
@@ -171,14 +172,17 @@ class Verifier {
 
   bool advance(std::uint64_t bytes, const std::string& what) {
     done_ += bytes;
-    return !options_.progress || options_.progress(done_, total_, what);
+    return report(options_.work, done_, total_, what);
   }
 
-  Progress progress_from_here() const {
-    if (!options_.progress) return {};
-    return [this, before = done_](std::uint64_t done, std::uint64_t, std::string_view what) {
-      return options_.progress(before + done, total_, what);
+  // For work that is a part of this one: its progress counts from what is done so far.
+  WorkOptions work_from_here() const {
+    WorkOptions work = options_.work;
+    if (!work.progress) return work;
+    work.progress = [this, before = done_](std::uint64_t done, std::uint64_t, std::string_view what) {
+      return options_.work.progress(before + done, total_, what);
     };
+    return work;
   }
 
   const VerifyOptions& options_;
@@ -212,7 +216,7 @@ Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptio
   if (const auto times = reader.read_time_aware(); !times) defect(times.error().message);
   if (reader.stored() != nullptr) return report;  // its metadata has no checksums
   report.checks.emplace_back("sha256");
-  const auto sums = TRY(reader.hash_files(options.progress));
+  const auto sums = TRY(reader.hash_files(options.work));
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (!sums[i].agrees()) defect(sums[i].difference());
     if (options.sha256) report.files[i].sha256 = sums[i].found;

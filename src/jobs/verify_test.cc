@@ -209,11 +209,11 @@ TEST(Verify, ProgressRunsOverValuesAndHashes) {
     return true;
   };
   expected = kData;
-  verified(path, {.values = true, .progress = watch});
+  verified(path, {.values = true, .work = {.progress = watch}});
   EXPECT_EQ(last, expected);
   last = 0;
   expected = kData + size;
-  verified(path, {.values = true, .sha256 = true, .progress = watch});
+  verified(path, {.values = true, .sha256 = true, .work = {.progress = watch}});
   EXPECT_EQ(last, expected);
 }
 
@@ -221,8 +221,8 @@ TEST(Verify, CanBeCancelled) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", suspect_values());
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(fails(verify_model(path, {.values = true, .progress = stop}), Errc::kCancelled, "cancelled"));
-  EXPECT_TRUE(fails(verify_model(path, {.sha256 = true, .progress = stop}), Errc::kCancelled, path + ": cancelled"));
+  EXPECT_TRUE(fails(verify_model(path, {.values = true, .work = {.progress = stop}}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(verify_model(path, {.sha256 = true, .work = {.progress = stop}}), Errc::kCancelled, path + ": cancelled"));
 }
 
 }  // namespace

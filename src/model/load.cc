@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/block_loop.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/loaded.h"
@@ -92,33 +92,24 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
     direct[piece.file] = reads_directly(*shards[piece.file].source, options.path);
     total += piece.bytes;
   }
-  unsigned threads = thread_count(0);
+  unsigned threads = thread_count(options.work.threads);
   for (const Piece& piece : pieces) {
+    if (options.work.threads != 0) break;
     threads = std::max({threads, direct[piece.file] ? kDirectThreads : 0, shards[piece.file].source->parallel_reads()});
   }
-  if (options.threads != 0) threads = options.threads;
 
   const std::vector<Piece> blocks = cut_into_blocks(pieces);
-  std::mutex mutex;
-  std::uint64_t done = 0;
-  std::optional<Error> error;
-  parallel_for(blocks.size(), threads, [&](unsigned, std::size_t i) {
-    const Piece& block = blocks[i];
-    const Shard& shard = shards[block.file];
-    const std::span out(memory + block.position, block.bytes);
-    const auto read =
-        direct[block.file] ? shard.source->read_direct(block.offset, out) : shard.source->read_at(block.offset, out);
-
-    const std::scoped_lock lock(mutex);
-    done += block.bytes;
-    if (!read && !error) error = Error(read.error()).at(shown(shard.path));
-    if (options.progress && !error && !options.progress(done, total, shard.path)) {
-      error = Error{.code = Errc::kCancelled, .message = "cancelled"};
-    }
-    return !error;
-  });
-  if (error) return std::unexpected(std::move(*error));
-  return {};
+  return BlockLoop{.work = options.work, .total = total, .threads = threads}.run(
+      blocks.size(),
+      [&](unsigned, std::size_t i) -> Result<void> {
+        const Piece& block = blocks[i];
+        const Shard& shard = shards[block.file];
+        const std::span out(memory + block.position, block.bytes);
+        const auto read =
+            direct[block.file] ? shard.source->read_direct(block.offset, out) : shard.source->read_at(block.offset, out);
+        return read ? read : fail_at(shown(shard.path), read.error());
+      },
+      [&](std::size_t i) { return BlockDone{.bytes = blocks[i].bytes, .what = shards[blocks[i].file].path}; });
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(LoadAll, GivesWhatReadsGiveOnAnyPathAndNumberOfThreads) {
   const TempDir dir;
   const Model model = open(write_shards(dir));
   for (const LoadPath path : {LoadPath::kAuto, LoadPath::kBuffered, LoadPath::kDirect}) {
-    for (const unsigned threads : {0U, 1U, 2U, 8U}) expect_same(model, load(model, {.threads = threads, .path = path}));
+    for (const unsigned threads : {0U, 1U, 2U, 8U}) expect_same(model, load(model, {.path = path, .work = {.threads = threads}}));
   }
 }
 
@@ -215,7 +215,7 @@ TEST(LoadAll, ModelWithoutBytesTakesNoMemory) {
     const auto model = Model::from_bytes(as_bytes(file));
     ASSERT_TRUE(model) << model.error().message;
     CountingAllocator allocator;
-    const LoadedModel loaded = load(*model, {.allocator = &allocator, .memory_limit = 1});
+    const LoadedModel loaded = load(*model, {.allocator = &allocator, .work = {.memory_limit = 1}});
     EXPECT_EQ(allocator.allocations, 0);
     EXPECT_EQ(loaded.bytes(), 0);
     expect_same(*model, loaded);
@@ -243,10 +243,10 @@ TEST(LoadAll, RefusesToTakeMoreThanTheLimit) {
   const std::string file = one_tensor("a", "hello", aligning("a", 5));
   const auto model = Model::from_bytes(as_bytes(file), "m");
   CountingAllocator allocator;
-  EXPECT_TRUE(fails(model->load_all({.allocator = &allocator, .memory_limit = file.size() - 1}), Errc::kInvalidArgument,
+  EXPECT_TRUE(fails(model->load_all({.allocator = &allocator, .work = {.memory_limit = file.size() - 1}}), Errc::kInvalidArgument,
                     fmt::format("m: loading takes {} bytes, the limit is {}", file.size(), file.size() - 1)));
   EXPECT_EQ(allocator.allocations, 0);
-  EXPECT_TRUE(model->load_all({.memory_limit = file.size()}));
+  EXPECT_TRUE(model->load_all({.work = {.memory_limit = file.size()}}));
 }
 
 TEST(LoadAll, ProgressCountsEveryByte) {
@@ -262,7 +262,7 @@ TEST(LoadAll, ProgressCountsEveryByte) {
     ++calls;
     return true;
   };
-  load(model, {.progress = progress});
+  load(model, {.work = {.progress = progress}});
   EXPECT_EQ(last, model.data_bytes());
   EXPECT_GE(calls, 4);
 }
@@ -272,7 +272,7 @@ TEST(LoadAll, CancellingFreesTheMemory) {
   const Model model = open(write_shards(dir));
   CountingAllocator allocator;
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(fails(model.load_all({.allocator = &allocator, .progress = stop}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(model.load_all({.allocator = &allocator, .work = {.progress = stop}}), Errc::kCancelled, "cancelled"));
   EXPECT_EQ(allocator.allocations, 1);
   EXPECT_THAT(allocator.live, IsEmpty());
 }
@@ -282,7 +282,7 @@ TEST(LoadAll, CallbackThatThrowsFreesTheMemory) {
   const auto model = Model::from_bytes(as_bytes(file));
   CountingAllocator allocator;
   const Progress fault = [](std::uint64_t, std::uint64_t, std::string_view) -> bool { throw std::runtime_error("no"); };
-  EXPECT_THROW((void)model->load_all({.allocator = &allocator, .progress = fault}), std::runtime_error);
+  EXPECT_THROW((void)model->load_all({.allocator = &allocator, .work = {.progress = fault}}), std::runtime_error);
   EXPECT_THAT(allocator.live, IsEmpty());
 }
 
@@ -313,7 +313,7 @@ TEST(LoadAll, FileCutShortWhileLoadingIsAnError) {
     std::filesystem::resize_file(name, 1'000);
     return true;
   };
-  EXPECT_TRUE(fails(model.load_all({.threads = 1, .progress = cut}), Errc::kIo,
+  EXPECT_TRUE(fails(model.load_all({.work = {.threads = 1, .progress = cut}}), Errc::kIo,
                     fmt::format("{}: file was cut short while open: it has 1000 bytes, it had {}", name, file.size())));
 }
 

@@ -10,8 +10,9 @@
 namespace ballast {
 
 Result<Arena> Arena::allocate(const std::string& path, std::uint64_t bytes, const LoadOptions& options) {
-  if (options.memory_limit != 0 && bytes > options.memory_limit) {
-    return fail(Errc::kInvalidArgument, "{}: loading takes {} bytes, the limit is {}", escape(path), bytes, options.memory_limit);
+  if (options.work.memory_limit != 0 && bytes > options.work.memory_limit) {
+    return fail(Errc::kInvalidArgument, "{}: loading takes {} bytes, the limit is {}", escape(path), bytes,
+                options.work.memory_limit);
   }
   Arena arena;
   if (bytes == 0) return arena;

@@ -87,7 +87,7 @@ TEST(MlxJsonModel, VerifyHashesTheFileAndReportsValuesThatDoNotFit) {
     last_total = total;
     return true;
   };
-  const auto report = verify_model(good, {.values = true, .sha256 = true, .progress = progress});
+  const auto report = verify_model(good, {.values = true, .sha256 = true, .work = {.progress = progress}});
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_THAT(report->defects, IsEmpty());
   ASSERT_EQ(report->files.size(), 1);

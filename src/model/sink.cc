@@ -80,7 +80,7 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
                                    .keep_empty_metadata = options.keep_empty_metadata,
                                    .max_shard_bytes = options.max_shard_bytes,
                                    .sync = options.sync,
-                                   .threads = options.threads,
+                                   .threads = extras.threads,
                                    .companions = ending ? std::span<const Companion>() : extras.companions,
                                    .resume_key = extras.resume_key,
                                    .side_files = extras.side_files,
@@ -89,18 +89,19 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
   return safetensors::create_writer(std::move(output), tensors, writer);
 }
 
-Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options) {
-  return std::make_unique<WriterSink>(TRY(create_tensor_writer(path, std::move(tensors), options)));
+Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors, const SinkOptions& options,
+                                          const WorkOptions& work) {
+  return std::make_unique<WriterSink>(TRY(create_tensor_writer(path, std::move(tensors), options, {.threads = work.threads})));
 }
 
 Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options,
-                          const Progress& progress) {
+                          const WorkOptions& work) {
   std::vector<TensorSpec> specs;
   for (const TensorView& tensor : tensors) {
     specs.push_back(
         {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
   }
-  const auto sink = TRY(create_tensor_writer(path, std::move(specs), options));
+  const auto sink = TRY(create_tensor_writer(path, std::move(specs), options, {.threads = work.threads}));
 
   struct Piece {
     std::size_t tensor;
@@ -118,7 +119,7 @@ Result<void> save_tensors(const std::string& path, std::span<const TensorView> t
     const auto rest = tensors[piece.tensor].bytes.subspan(piece.offset);
     return rest.first(std::min(rest.size(), kPieceBytes));
   };
-  TRY((BlockLoop{.threads = any_order ? options.threads : 1, .total = total, .progress = progress}.run(
+  TRY((BlockLoop{.work = work, .total = total, .threads = any_order ? work.threads : 1}.run(
       pieces.size(),
       [&](unsigned, std::size_t i) { return sink->write(pieces[i].tensor, pieces[i].offset, bytes_of(pieces[i])); },
       [&](std::size_t i) { return BlockDone{.bytes = bytes_of(pieces[i]).size(), .what = tensors[pieces[i].tensor].name}; })));

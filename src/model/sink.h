@@ -17,6 +17,7 @@ struct WriterExtras {
   std::string resume_key;
   std::span<const SideFile> side_files;
   std::string index_metadata;
+  unsigned threads = 0;  // for what the writer does itself, such as writing numbers as text; 0: one per core
 };
 
 // create_sink() for the library's own jobs.

@@ -109,12 +109,12 @@ TEST(Sink, SavingTellsItsProgressAndStops) {
     seen.push_back(done);
     return true;
   };
-  ASSERT_TRUE(save_tensors(dir.path("m.safetensors"), tensors, {}, keep));
+  ASSERT_TRUE(save_tensors(dir.path("m.safetensors"), tensors, {}, {.progress = keep}));
   EXPECT_EQ(seen, (std::vector<std::uint64_t>{12, 24}));
 
   const auto stop = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total; };
   for (const char* name : {"n.safetensors", "w.mlx", "folder"}) {
-    EXPECT_TRUE(fails(save_tensors(dir.path(name), tensors, {}, stop), Errc::kCancelled, "cancelled"));
+    EXPECT_TRUE(fails(save_tensors(dir.path(name), tensors, {}, {.progress = stop}), Errc::kCancelled, "cancelled"));
     EXPECT_FALSE(fs::exists(dir.path(name)));
   }
 }

@@ -65,11 +65,10 @@ void remove_stale(const std::string& path) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.size() != like.size() || !name.starts_with(begin) || !name.ends_with(staging_suffix(path))) continue;
-    const int lock = lock_directory(entry->path().string());
-    if (lock < 0) continue;
+    const FileDescriptor lock = lock_directory(entry->path().string());
+    if (!lock) continue;
     std::error_code ignored;
     fs::remove_all(entry->path(), ignored);
-    ::close(lock);
   }
 }
 
@@ -85,23 +84,21 @@ std::string irreplaceable(const std::string& path, const std::vector<fs::directo
 
 }  // namespace
 
-int lock_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  ::close(fd);
-  return -1;
+FileDescriptor lock_directory(const std::string& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  return fd;
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
     : path_(std::move(other.path_)),
       mode_(other.mode_),
       staging_(std::exchange(other.staging_, {})),
-      lock_(std::exchange(other.lock_, -1)) {}
+      lock_(std::move(other.lock_)) {}
 
 OutputDirectory::~OutputDirectory() {
   std::error_code ignored;
   if (!staging_.empty()) fs::remove_all(staging_, ignored);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 Result<OutputDirectory> OutputDirectory::create(const std::string& path) {

@@ -6,12 +6,13 @@
 
 #include <ballast/error.h>
 
+#include "base/file_descriptor.h"
 #include "output/file.h"
 
 namespace ballast {
 
-// Locks a directory while this process has it open; -1 if someone else did so.
-int lock_directory(const std::string& path);
+// Opens and locks a directory; empty if another process has locked it.
+FileDescriptor lock_directory(const std::string& path);
 
 // A model directory that is filled in one step, once all its files are whole. A directory that holds a model already is replaced
 // by one that has the new files, and of the old ones those that are not the model: whenever the process dies, the directory is
@@ -49,7 +50,7 @@ class OutputDirectory {
   std::string path_;
   Mode mode_;
   std::string staging_;  // the hidden directory that is to become the visible one, or was it before
-  int lock_ = -1;        // on it, while this process lives
+  FileDescriptor lock_;  // of that one: tells other processes that this one is alive
 };
 
 }  // namespace ballast

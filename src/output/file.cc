@@ -21,7 +21,7 @@
 namespace ballast {
 namespace {
 
-std::string descriptor_path(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+std::string descriptor_path(const FileDescriptor& fd) { return fmt::format("/proc/self/fd/{}", fd.get()); }
 
 // Where a link leads in the end: the file that a plain write would change.
 std::string follow_links(const std::string& path) {
@@ -32,18 +32,17 @@ std::string follow_links(const std::string& path) {
 }
 
 struct Opened {
-  int fd;
+  FileDescriptor fd;
   std::string hidden;  // empty for a file without a name
 };
 
 Opened open_unnamed(const std::string& folder) {
   constexpr mode_t kMode = 0666;  // less the umask
-  const int unnamed = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
-  if (unnamed >= 0 && ::access(descriptor_path(unnamed).c_str(), F_OK) == 0) return {.fd = unnamed, .hidden = {}};
-  if (unnamed >= 0) ::close(unnamed);
+  FileDescriptor unnamed(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
+  if (unnamed && ::access(descriptor_path(unnamed).c_str(), F_OK) == 0) return {.fd = std::move(unnamed), .hidden = {}};
   std::string hidden = hidden_name(folder);
-  const int named = ::open(hidden.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode);
-  return {.fd = named, .hidden = std::move(hidden)};
+  FileDescriptor named(::open(hidden.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode));
+  return {.fd = std::move(named), .hidden = std::move(hidden)};
 }
 
 }  // namespace
@@ -68,28 +67,25 @@ std::string hidden_name(const std::string& folder) {
 }
 
 Result<void> sync_folder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = fd >= 0 && ::fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
+  const FileDescriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd && ::fsync(fd.get()) == 0) return {};
   // Some filesystems cannot sync a folder; the file itself is safe by then.
-  if (!synced && error != EINVAL) return fail_errno(Errc::kWrite, error, "{}: cannot sync the folder", escape(folder));
-  return {};
+  if (errno == EINVAL) return {};
+  return fail_errno(Errc::kWrite, errno, "{}: cannot sync the folder", escape(folder));
 }
 
-OutputFile::OutputFile(std::string path, std::string folder, int fd, std::string hidden)
-    : path_(std::move(path)), folder_(std::move(folder)), fd_(fd), hidden_(std::move(hidden)) {}
+OutputFile::OutputFile(std::string path, std::string folder, FileDescriptor fd, std::string hidden)
+    : path_(std::move(path)), folder_(std::move(folder)), fd_(std::move(fd)), hidden_(std::move(hidden)) {}
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       folder_(std::move(other.folder_)),
-      fd_(std::exchange(other.fd_, -1)),
+      fd_(std::move(other.fd_)),
       hidden_(std::exchange(other.hidden_, {})),
       kept_(other.kept_) {}
 
 OutputFile::~OutputFile() {
   if (!hidden_.empty() && !kept_) ::unlink(hidden_.c_str());
-  if (fd_ >= 0) ::close(fd_);
 }
 
 std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) const {
@@ -112,31 +108,30 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
     TRY(check_replaceable(path));
   }
   auto [fd, hidden] = open_unnamed(folder);
-  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
-  return OutputFile(std::move(path), std::move(folder), fd, std::move(hidden));
+  if (!fd) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
+  return OutputFile(std::move(path), std::move(folder), std::move(fd), std::move(hidden));
 }
 
 Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
-  const int fd = ::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(kept));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd);
+  FileDescriptor fd(::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(kept));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(Errc::kWrite, "{}: another run is at work on it", escape(kept));
   }
   std::string folder = folder_of(kept);
-  OutputFile file(std::move(path), std::move(folder), fd, std::move(kept));
+  OutputFile file(std::move(path), std::move(folder), std::move(fd), std::move(kept));
   file.kept_ = true;
   return file;
 }
 
 Result<std::uint64_t> OutputFile::size() const {
   struct stat status{};
-  if (::fstat(fd_, &status) != 0) return fail_here("fstat", errno);
+  if (::fstat(fd_.get(), &status) != 0) return fail_here("fstat", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<void> OutputFile::clear() {
-  if (::ftruncate(fd_, 0) != 0) return fail_here("cannot empty the file", errno);
+  if (::ftruncate(fd_.get(), 0) != 0) return fail_here("cannot empty the file", errno);
   return {};
 }
 
@@ -144,9 +139,9 @@ Result<void> OutputFile::reserve(std::uint64_t size) {
   if (size == 0) return {};
   int failed = 0;
   do {
-    failed = ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+    failed = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (failed == EINTR);
-  if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ::ftruncate(fd_, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ::ftruncate(fd_.get(), static_cast<off_t>(size)) == 0 ? 0 : errno;
   if (failed != 0) return fail_here(fmt::format("no room for {} bytes", size), failed);
   return {};
 }
@@ -154,7 +149,7 @@ Result<void> OutputFile::reserve(std::uint64_t size) {
 Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel moves at most 2 GiB - 4 KiB
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return fail_here(fmt::format("writing {} bytes at {}", bytes.size(), offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -164,7 +159,7 @@ Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byt
 }
 
 Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t moved = source.copy_to(from, length, fd_, offset);
+  const std::uint64_t moved = source.copy_to(from, length, fd_.get(), offset);
   if (moved == length) return {};
   // What the kernel would not move goes through memory, and so tells which side is to blame.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
@@ -178,7 +173,7 @@ Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std
 }
 
 Result<void> OutputFile::sync() {
-  if (::fsync(fd_) != 0) return fail_here("cannot sync", errno);
+  if (::fsync(fd_.get()) != 0) return fail_here("cannot sync", errno);
   return {};
 }
 
@@ -203,7 +198,7 @@ Result<void> OutputFile::publish() {
     if (published || published.error().system_error != EEXIST) return published;
     if (::stat(path_.c_str(), &replaced) != 0) return published;  // else another run was faster: the last one counts
   }
-  ::fchmod(fd_, replaced.st_mode & 07777U);
+  ::fchmod(fd_.get(), replaced.st_mode & 07777U);
   if (hidden_.empty()) {
     TRY(link_to(hidden_name(folder_)));
   }

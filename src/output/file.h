@@ -7,6 +7,7 @@
 
 #include <ballast/error.h>
 
+#include "base/file_descriptor.h"
 #include "source/source.h"
 
 namespace ballast {
@@ -52,13 +53,13 @@ class OutputFile {
   Result<void> publish_new(const std::string& path);
 
  private:
-  OutputFile(std::string path, std::string folder, int fd, std::string hidden);
+  OutputFile(std::string path, std::string folder, FileDescriptor fd, std::string hidden);
   std::unexpected<Error> fail_here(std::string_view what, int error) const;
   Result<void> link_to(const std::string& name);
 
   std::string path_;
   std::string folder_;
-  int fd_;
+  FileDescriptor fd_;
   std::string hidden_;  // the name it has meanwhile, if any
   bool kept_ = false;   // when it is not published
 };

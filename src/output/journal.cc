@@ -20,10 +20,10 @@ std::unexpected<Error> fail_here(const std::string& path) {
   return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
 }
 
-bool append(int fd, const void* bytes, std::size_t size) {
+bool append(const FileDescriptor& fd, const void* bytes, std::size_t size) {
   const char* at = static_cast<const char*>(bytes);
   while (size > 0) {
-    const ssize_t count = ::write(fd, at, size);
+    const ssize_t count = ::write(fd.get(), at, size);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return false;
     at += count;
@@ -42,32 +42,28 @@ std::string read_whole(const std::string& path) {
 
 }  // namespace
 
-Journal::Journal(std::string path, int fd, std::function<Result<void>()> sync)
-    : path_(std::move(path)), fd_(fd), sync_(std::move(sync)) {}
+Journal::Journal(std::string path, FileDescriptor fd, std::function<Result<void>()> sync)
+    : path_(std::move(path)), fd_(std::move(fd)), sync_(std::move(sync)) {}
 
 Journal::Journal(Journal&& other) noexcept
     : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
+      fd_(std::move(other.fd_)),
       sync_(std::move(other.sync_)),
       done_(std::move(other.done_)),
       pending_(std::move(other.pending_)),
       pending_bytes_(other.pending_bytes_) {}
 
-Journal::~Journal() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Result<Journal> Journal::open(std::string path, std::string_view key, std::function<Result<void>()> sync) {
   const std::string found = read_whole(path);
   const bool same = found.starts_with(key) && found.size() >= key.size();
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (same ? 0 : O_TRUNC), 0666);
-  if (fd < 0) return fail_here(path);
-  Journal journal(std::move(path), fd, std::move(sync));
-  if (!same && !append(fd, key.data(), key.size())) return fail_here(journal.path_);
+  FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (same ? 0 : O_TRUNC), 0666));
+  if (!fd) return fail_here(path);
+  Journal journal(std::move(path), std::move(fd), std::move(sync));
+  if (!same && !append(journal.fd_, key.data(), key.size())) return fail_here(journal.path_);
   if (same) {
     // A record that was cut off by the end of the last run is as if it were not there.
     const std::size_t whole = (found.size() - key.size()) / sizeof(Record) * sizeof(Record);
-    if (::ftruncate(fd, static_cast<off_t>(key.size() + whole)) != 0) return fail_here(journal.path_);
+    if (::ftruncate(journal.fd_.get(), static_cast<off_t>(key.size() + whole)) != 0) return fail_here(journal.path_);
     journal.read(std::string_view(found).substr(key.size(), whole));
   }
   return journal;
@@ -116,7 +112,7 @@ Result<void> Journal::flush() {
 Result<void> Journal::flush_locked() {
   if (pending_.empty()) return {};
   TRY(sync_());
-  if (!append(fd_, pending_.data(), pending_.size() * sizeof(Record)) || ::fdatasync(fd_) != 0) return fail_here(path_);
+  if (!append(fd_, pending_.data(), pending_.size() * sizeof(Record)) || ::fdatasync(fd_.get()) != 0) return fail_here(path_);
   pending_.clear();
   pending_bytes_ = 0;
   return {};

@@ -10,6 +10,8 @@
 
 #include <ballast/error.h>
 
+#include "base/file_descriptor.h"
+
 namespace ballast {
 
 // Remembers, in a file of its own, which bytes of an output have reached the disk, so that work that broke off can go on.
@@ -22,7 +24,7 @@ class Journal {
 
   Journal(Journal&& other) noexcept;
   Journal& operator=(Journal&&) = delete;
-  ~Journal();
+  ~Journal() = default;
 
   // Whether a run before this one has written these bytes of a file.
   bool has(std::size_t file, std::uint64_t begin, std::uint64_t end) const;
@@ -43,12 +45,12 @@ class Journal {
     std::uint64_t begin;
     std::uint64_t end;
   };
-  Journal(std::string path, int fd, std::function<Result<void>()> sync);
+  Journal(std::string path, FileDescriptor fd, std::function<Result<void>()> sync);
   void read(std::string_view records);
   Result<void> flush_locked();
 
   std::string path_;
-  int fd_;
+  FileDescriptor fd_;
   std::function<Result<void>()> sync_;
   std::map<std::size_t, std::map<std::uint64_t, std::uint64_t>> done_;  // by file: begin to end, apart from each other
   std::mutex mutex_;

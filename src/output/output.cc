@@ -27,18 +27,14 @@ void remove_incomplete(const std::string& folder) {
 }
 
 // Whether a path leads to what is open, which someone else may have removed just before it was locked.
-bool is_still_there(const std::string& path, int fd) {
+bool is_still_there(const std::string& path, const FileDescriptor& fd) {
   struct stat open{};
   struct stat named{};
-  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+  return ::fstat(fd.get(), &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
          open.st_dev == named.st_dev;
 }
 
 }  // namespace
-
-OpenFile::~OpenFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 void remove_leftovers(const std::string& directory) {
   const auto place = OutputDirectory::create(directory);
@@ -68,9 +64,9 @@ Result<void> Output::keep_incomplete() {
     if (::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
       return fail_errno(Errc::kWrite, errno, "{}: cannot make the directory", escape(incomplete_));
     }
-    lock_ = OpenFile(lock_directory(incomplete_));
-    if (lock_.fd() < 0) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));
-  } while (!is_still_there(incomplete_, lock_.fd()));
+    lock_ = lock_directory(incomplete_);
+    if (!lock_) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));
+  } while (!is_still_there(incomplete_, lock_));
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include <ballast/error.h>
 
+#include "base/file_descriptor.h"
 #include "output/directory.h"
 #include "output/file.h"
 
@@ -20,22 +21,6 @@ struct Companion {
   std::string name;
   std::string path;  // where to copy it from; else it is
   std::string text;
-};
-
-// Closes a file descriptor, and so gives back what is locked by it.
-class OpenFile {
- public:
-  explicit OpenFile(int fd = -1) : fd_(fd) {}
-  OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OpenFile& operator=(OpenFile&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OpenFile();
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
 };
 
 // One file, or the files of a model directory, that appear together. Files added first appear first.
@@ -68,7 +53,7 @@ class Output {
   std::string path_;
   std::optional<OutputDirectory> directory_;
   std::string incomplete_;  // a folder for a directory, a file for a file; empty when nothing is kept
-  OpenFile lock_;           // the folder, for no two runs to keep their files there at a time
+  FileDescriptor lock_;     // of that folder: two runs must not keep their files there at once
   std::vector<OutputFile> files_;
 };
 

@@ -212,8 +212,8 @@ Result<ConfigFields> parse_config_fields(std::string_view yaml) {
   return std::move(reader.fields);
 }
 
-Result<ConfigFields> read_config_fields(const std::string& path, const std::function<bool()>& interrupted) {
-  const auto text = read_text(path, {.interrupted = interrupted});
+Result<ConfigFields> read_config_fields(const std::string& path, const std::function<bool()>& stop) {
+  const auto text = read_text(path, {.stop = stop});
   auto fields = text ? parse_config_fields(*text) : std::unexpected(text.error());
   if (!fields) return fail_at(shown(path), fields.error());
   return fields;

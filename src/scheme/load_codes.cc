@@ -43,7 +43,7 @@ class CodesLoad {
     auto memory = TRY(Arena::allocate(reader_.path(), end_, options_));
     cut();
     reader_.expect_all();
-    TRY((BlockLoop{.threads = options_.threads, .total = total_, .progress = options_.progress}.run(
+    TRY((BlockLoop{.work = options_.work, .total = total_}.run(
         blocks_.size(), [&](unsigned, std::size_t i) { return read(blocks_[i], memory.data()); },
         [&](std::size_t i) {
           return BlockDone{.bytes = blocks_[i].count * unit_bytes(*blocks_[i].weight), .what = blocks_[i].weight->file};

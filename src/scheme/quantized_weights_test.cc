@@ -186,7 +186,7 @@ TEST(QuantizedWeights, ProgressCanCancel) {
   const TempDir dir;
   write_model(dir);
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(fails(load_quantized_weights(dir.path(), {.progress = stop}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(load_quantized_weights(dir.path(), {.work = {.progress = stop}}), Errc::kCancelled, "cancelled"));
 }
 
 TEST(QuantizedWeights, ManyRowsAreTheSameOnAnyNumberOfThreads) {
@@ -432,7 +432,7 @@ TEST_F(ParquetWeights, OfSeveralBlocksAreReadWhole) {
   write({{"large", kF32, {kRows, 1024}, raw(normal_values(kRows * 1024, 3))}, {"plain", kU8, {bytes.size()}, bytes}});
   const std::string directory = quantize(false);
   expect_what_dequantize_model_gives(directory);
-  const QuantizedWeights one = load(directory, {.threads = 1});
+  const QuantizedWeights one = load(directory, {.work = {.threads = 1}});
   EXPECT_TRUE(to_text(one.others().front().bytes) == bytes);
 }
 
@@ -471,8 +471,8 @@ TEST_F(ParquetWeights, LieInTheCallersMemoryWithinTheLimit) {
     EXPECT_EQ(allocator.allocations, 1);
   }
   EXPECT_EQ(allocator.frees, 1);
-  EXPECT_TRUE(load_quantized_weights(directory, {.memory_limit = bytes}));
-  EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator, .memory_limit = bytes - 1}),
+  EXPECT_TRUE(load_quantized_weights(directory, {.work = {.memory_limit = bytes}}));
+  EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator, .work = {.memory_limit = bytes - 1}}),
                     Errc::kInvalidArgument,
                     fmt::format("{}: loading takes {} bytes, the limit is {}", directory, bytes, bytes - 1)));
   EXPECT_EQ(allocator.allocations, 1);
@@ -492,7 +492,7 @@ TEST_F(ParquetWeights, ProgressCountsAllBytesAndCanCancel) {
     last_total = total;
     return true;
   };
-  const QuantizedWeights weights = load(directory, {.progress = count});
+  const QuantizedWeights weights = load(directory, {.work = {.progress = count}});
   std::uint64_t bytes = 0;
   for (const TensorView& tensor : weights.tensors().tensors()) bytes += tensor.bytes.size();
   EXPECT_EQ(last, bytes);
@@ -500,8 +500,8 @@ TEST_F(ParquetWeights, ProgressCountsAllBytesAndCanCancel) {
 
   OneAllocation allocator;
   const Progress stop = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
-  EXPECT_TRUE(
-      fails(load_quantized_weights(directory, {.allocator = &allocator, .progress = stop}), Errc::kCancelled, "cancelled"));
+  EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator, .work = {.progress = stop}}), Errc::kCancelled,
+                    "cancelled"));
   EXPECT_EQ(allocator.frees, 1);
 }
 

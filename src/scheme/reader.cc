@@ -31,7 +31,7 @@ std::uint64_t WeightsReader::file_size() const {
   return bytes;
 }
 
-Result<std::vector<FileSum>> WeightsReader::hash_files(const Progress&) const { return {}; }
+Result<std::vector<FileSum>> WeightsReader::hash_files(const WorkOptions&) const { return {}; }
 
 void WeightsReader::add(Weight weight, const RowFormat& format) const {
   weights_.push_back(std::move(weight));

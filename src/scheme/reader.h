@@ -13,8 +13,8 @@
 #include <ballast/error.h>
 #include <ballast/mlx_quantization.h>
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/weights.h>
+#include <ballast/work.h>
 
 #include "quantize/rows.h"
 #include "scheme/time_aware_table.h"
@@ -69,7 +69,7 @@ class WeightsReader {
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
   // The checksums of files(), where the metadata has some to compare them with.
-  virtual Result<std::vector<FileSum>> hash_files(const Progress& progress = {}) const;
+  virtual Result<std::vector<FileSum>> hash_files(const WorkOptions& work = {}) const;
 
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const = 0;

@@ -19,6 +19,7 @@
 #include <fmt/std.h>
 
 #include "base/fail.h"
+#include "base/file_descriptor.h"
 #include "base/try.h"
 #include "source/source.h"
 
@@ -26,20 +27,6 @@ namespace ballast {
 namespace {
 
 Errc code_of(int error) { return error == ENOENT || error == ENOTDIR ? Errc::kNotFound : Errc::kIo; }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Filesystems on which a page fault is a round trip: reads in large pieces are many times faster there.
 bool is_on_network(int fd) {
@@ -210,7 +197,7 @@ class FileSource final : public Source {
 Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access, MapMode mode) {
   if (path.find('\0') != std::string::npos) return fail(Errc::kInvalidArgument, "cannot open: the path holds a NUL byte");
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block us
-  if (fd.get() < 0) return fail_errno(code_of(errno), errno, "cannot open");
+  if (!fd) return fail_errno(code_of(errno), errno, "cannot open");
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return fail_errno(code_of(errno), errno, "cannot open");
   if (!S_ISREG(status.st_mode)) return fail(Errc::kIo, "is not a regular file");

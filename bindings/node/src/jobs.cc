@@ -20,8 +20,12 @@ Job::Job(Napi::Env env, Work work, const Napi::Value& on_progress, const std::ve
   for (const Napi::Value& value : held) held_.push_back(Napi::Reference<Napi::Value>::New(value, 1));
 }
 
-Progress Job::progress() {
-  return [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); };
+WorkOptions Job::work(unsigned threads, std::uint64_t memory_limit) {
+  return {
+      .threads = threads,
+      .memory_limit = memory_limit,
+      .progress = [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); },
+      .stop = [this] { return is_stopped(); }};
 }
 
 bool Job::report(std::uint64_t done, std::uint64_t total, std::string_view what) {

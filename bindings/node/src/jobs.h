@@ -17,7 +17,7 @@
 #include <napi.h>
 
 #include <ballast/error.h>
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 namespace ballast::node {
 
@@ -35,7 +35,7 @@ class Job {
 
   // For the core, in any thread. JavaScript is told the latest there is when it has time, and waited for only when all is done:
   // what it says to the last report, before the output has its name, counts as well.
-  Progress progress();
+  WorkOptions work(unsigned threads = 0, std::uint64_t memory_limit = 0);
 
  private:
   friend class Jobs;

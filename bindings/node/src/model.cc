@@ -128,7 +128,7 @@ Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request) {
   auto users = std::make_shared<Users>();
   const Visit visit(*users, job);
   request.options.writable_views = true;
-  request.options.interrupted = [users] { return users->are_all_stopped(); };
+  request.options.stop = [users] { return users->are_all_stopped(); };
   auto model = request.pretrained ? load_pretrained(request.path, request.options) : Model::open(request.path, request.options);
   if (!model && model.error().code == Errc::kUnsupported && !request.pretrained) {
     auto weights = Weights::open(request.path, request.options);  // Parquet has no tensors, but weights

@@ -108,7 +108,7 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
                                 .resume = flag(given, "resume")};
   const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options](Job& job) {
     QuantizeOptions all = options;
-    all.progress = job.progress();
+    all.work = job.work();
     return source.with(job, [&](const Model& model) { return quantize_model(model, directory, all); });
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
@@ -120,7 +120,7 @@ Napi::Value validate(const Napi::CallbackInfo& info) {
   const double min_accuracy = given.Get("minAccuracy").As<Napi::Number>().DoubleValue();
   const auto threads = static_cast<unsigned>(number(given, "threads"));
   const auto work = [source = NativeModel::source_of(info[0]), quantized = text_of(info[1]), min_accuracy, threads](Job& job) {
-    const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = job.progress()};
+    const ValidateOptions options{.min_accuracy = min_accuracy, .work = job.work(threads)};
     return source.with(job, [&](const Model& model) { return validate_model(model, quantized, options); });
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);

@@ -42,19 +42,20 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
                          .on_loss = flag(given, "allowLoss") ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.format = format_of(given.Get("format")),
                                   .max_shard_bytes = number(given, "maxShardBytes"),
-                                  .sync = flag(given, "sync"),
-                                  .threads = static_cast<unsigned>(number(given, "threads"))},
-                         .memory_limit = number(given, "memoryLimit"),
+                                  .sync = flag(given, "sync")},
                          .resume = flag(given, "resume")};
+  const auto threads = static_cast<unsigned>(number(given, "threads"));
+  const std::uint64_t memory_limit = number(given, "memoryLimit");
   for (const auto& [pattern, to] : pairs_of(given.Get("dtypeRules"))) {
     options.dtype_rules.push_back({.pattern = pattern, .dtype = *parse_dtype(to)});
   }
   for (const auto& [from, to] : pairs_of(given.Get("rename"))) options.renames.push_back({.from = from, .to = to});
   if (given.Get("metadata").IsArray()) options.metadata = metadata_of(given.Get("metadata"));
-  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options](Job& job) {
+  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads,
+                     memory_limit](Job& job) {
     return source.with(job, [&](const Model& model) {
       ConvertOptions all = options;
-      all.progress = job.progress();
+      all.work = job.work(threads, memory_limit);
       return convert_model(model, path, all);
     });
   };
@@ -86,8 +87,7 @@ Napi::Value download(const Napi::CallbackInfo& info) {
       .include = texts_of(given.Get("include")), .exclude = texts_of(given.Get("exclude")), .sync = flag(given, "sync")};
   const auto work = [uri = text_of(info[0]), folder = text_of(info[1]), options](Job& job) {
     DownloadOptions all = options;
-    all.progress = job.progress();
-    all.interrupted = [&job] { return job.is_stopped(); };
+    all.work = job.work();
     return ballast::download(uri, folder, all);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, download_report_value), info[3]);

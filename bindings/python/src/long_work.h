@@ -10,7 +10,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include <ballast/progress.h>
+#include <ballast/work.h>
 
 #include "errors.h"
 #include "interrupts.h"
@@ -24,8 +24,12 @@ class LongWork {
   // `callback` takes (done, total, what), and stops the work with False or an exception; None for none.
   explicit LongWork(nanobind::object callback) : callback_(std::move(callback)) {}
 
-  Progress progress() {
-    return [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); };
+  WorkOptions options(unsigned threads = 0, std::uint64_t memory_limit = 0) {
+    return {
+        .threads = threads,
+        .memory_limit = memory_limit,
+        .progress = [this](std::uint64_t done, std::uint64_t total, std::string_view what) { return report(done, total, what); },
+        .stop = [this] { return is_stopped_.load(); }};
   }
 
   // `work` gives a Result.

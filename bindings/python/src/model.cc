@@ -36,7 +36,7 @@ OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_h
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes,
-                            .interrupted = was_interrupted};
+                            .stop = was_interrupted};
   auto model = released([&]() -> Result<Model> {
     auto opened = Model::open(path.get(), options);
     if (opened || opened.error().code != Errc::kUnsupported) return opened;
@@ -135,7 +135,7 @@ nb::list load_all(const OpenModel& self, unsigned threads, std::uint64_t memory_
   LongWork work(std::move(progress));
   const auto model = self.shared();
   const auto loaded = std::make_shared<const LoadedModel>(
-      work.run([&] { return model->load_all({.threads = threads, .memory_limit = memory_limit, .progress = work.progress()}); }));
+      work.run([&] { return model->load_all({.work = work.options(threads, memory_limit)}); }));
   nb::list all;
   for (const TensorView& tensor : loaded->tensors()) {
     all.append(

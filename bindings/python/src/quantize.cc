@@ -131,7 +131,7 @@ nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::v
                                 .calibration = calibration ? calibration->get() : "",
                                 .sync = sync,
                                 .resume = resume,
-                                .progress = work.progress()};
+                                .work = work.options()};
   const auto model = source.shared();
   return describe(work.run([&] { return quantize_model(*model, directory.get(), options); }));
 }
@@ -139,15 +139,14 @@ nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::v
 nb::dict validate(const OpenModel& original, const FsPath& quantized, double min_accuracy, unsigned threads,
                   nb::object progress) {
   LongWork work(std::move(progress));
-  const ValidateOptions options{.min_accuracy = min_accuracy, .threads = threads, .progress = work.progress()};
+  const ValidateOptions options{.min_accuracy = min_accuracy, .work = work.options(threads)};
   const auto model = original.shared();
   return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
 }
 
 // Nothing for a model that is not quantized.
 nb::object describe_model(const FsPath& path) {
-  const ballast::Weights weights =
-      take(released([&] { return ballast::Weights::open(path.get(), {.interrupted = was_interrupted}); }));
+  const ballast::Weights weights = take(released([&] { return ballast::Weights::open(path.get(), {.stop = was_interrupted}); }));
   if (weights.scheme() == "plain") return nb::none();
   const auto boundaries = take(weights.time_boundaries());
   nb::list tensors;
@@ -178,11 +177,8 @@ nb::object describe_model(const FsPath& path) {
 nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return verify_model(path.get(), {.open = {.interrupted = was_interrupted},
-                                     .values = values,
-                                     .sha256 = sha256,
-                                     .threads = threads,
-                                     .progress = work.progress()});
+    return verify_model(path.get(),
+                        {.open = {.stop = was_interrupted}, .values = values, .sha256 = sha256, .work = work.options(threads)});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));

@@ -51,7 +51,7 @@ void save(const FsPath& path, const std::vector<Item>& items, const std::optiona
     return;
   }
   LongWork work(std::move(progress));
-  work.run([&] { return save_tensors(path.get(), tensors.views(), options, work.progress()); });
+  work.run([&] { return save_tensors(path.get(), tensors.views(), options, work.options()); });
 }
 
 nb::bytes serialize(const std::vector<Item>& items, const std::optional<Pairs>& metadata) {
@@ -103,10 +103,9 @@ nb::dict convert(const OpenModel& source, const FsPath& path, const std::optiona
   ConvertOptions options{.include = include,
                          .exclude = exclude,
                          .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync, .threads = threads},
-                         .memory_limit = memory_limit,
+                         .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync},
                          .resume = resume,
-                         .progress = work.progress()};
+                         .work = work.options(threads, memory_limit)};
   if (metadata) options.metadata = metadata_of(metadata);
   if (dtype) options.dtype = dtype_of(*dtype);
   for (const auto& [pattern, to] : dtype_rules) options.dtype_rules.push_back({.pattern = pattern, .dtype = dtype_of(to)});
@@ -120,8 +119,7 @@ nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::opti
                     const std::optional<std::string>& format, std::uint64_t max_shard_bytes, bool sync,
                     std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
-  DequantizeOptions options{
-      .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .memory_limit = memory_limit, .progress = work.progress()};
+  DequantizeOptions options{.sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .work = work.options(0, memory_limit)};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
   return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
@@ -130,11 +128,8 @@ nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::opti
 nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, std::vector<std::string> include,
                   std::vector<std::string> exclude, bool sync, nb::object progress) {
   LongWork work(std::move(progress));
-  const DownloadOptions options{.include = std::move(include),
-                                .exclude = std::move(exclude),
-                                .sync = sync,
-                                .progress = work.progress(),
-                                .interrupted = was_interrupted};
+  const DownloadOptions options{
+      .include = std::move(include), .exclude = std::move(exclude), .sync = sync, .work = work.options()};
   const std::string place = folder ? folder->get() : "";
   const DownloadReport report = work.run([&] { return ballast::download(uri, place, options); });
   nb::list files;

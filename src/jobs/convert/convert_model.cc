@@ -55,20 +55,20 @@ class Conversion {
         selection_(selection),
         sink_(sink),
         options_(options),
-        threads_(thread_count(options.sink.threads)),
+        threads_(thread_count(options.work.threads)),
         damage_(selection.targets.size()) {
     // A thread has a block of input and one of output; half of the limit is left for headers, names and text.
     constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
     constexpr std::uint64_t kLargest = std::uint64_t{4} << 20;
-    block_bytes_ = std::clamp(options.memory_limit / 4 / threads_, kSmallest, kLargest);
-    threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(options.memory_limit / 4 / block_bytes_, 1, threads_));
+    block_bytes_ = std::clamp(memory_limit(options.work) / 4 / threads_, kSmallest, kLargest);
+    threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(memory_limit(options.work) / 4 / block_bytes_, 1, threads_));
   }
 
   Result<void> run() {
     plan();
     const bool any_order = selection_.targets.empty() || sink_.place(0).has_value();
     std::vector<std::pair<Bytes, Bytes>> buffers(threads_);
-    BlockLoop loop{.threads = threads_, .total = total_, .progress = options_.progress};
+    BlockLoop loop{.work = options_.work, .total = total_, .threads = threads_};
     TRY(loop.run(
         copies_.size(), [&](unsigned, std::size_t i) { return copy(copies_[i]); },
         [&](std::size_t i) { return BlockDone{.bytes = copies_[i].bytes}; }));
@@ -279,8 +279,8 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     if (is_decoded) TRY(drop_quantization(companions));
   }
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());
-  const auto sink =
-      TRY(create_tensor_writer(path, selection.targets, sink_options, {.companions = companions, .resume_key = key}));
+  const auto sink = TRY(create_tensor_writer(path, selection.targets, sink_options,
+                                             {.companions = companions, .resume_key = key, .threads = options.work.threads}));
   Conversion conversion(model, selection, *sink, options);
   ModelAccess::expect(model, std::views::transform(selection.sources, [](const TensorInfo* tensor) { return *tensor; }));
   TRY(conversion.run());

@@ -93,22 +93,22 @@ TEST_F(Converting, LossIsRefusedUnlessAllowed) {
 }
 
 TEST_F(Converting, CancelsWithoutATrace) {
-  EXPECT_TRUE(
-      fails(convert("out.safetensors", {.progress = [](auto, auto, auto) { return false; }}), Errc::kCancelled, "cancelled"));
-  EXPECT_TRUE(fails(convert("out", {.dtype = DType::kF64, .progress = [](auto, auto, auto) { return false; }}), Errc::kCancelled,
+  EXPECT_TRUE(fails(convert("out.safetensors", {.work = {.progress = [](auto, auto, auto) { return false; }}}), Errc::kCancelled,
                     "cancelled"));
+  EXPECT_TRUE(fails(convert("out", {.dtype = DType::kF64, .work = {.progress = [](auto, auto, auto) { return false; }}}),
+                    Errc::kCancelled, "cancelled"));
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_.path()), fs::directory_iterator()), 1);
 }
 
 TEST_F(Converting, ProgressReachesTheTotal) {
   std::uint64_t last = 0;
   std::uint64_t total = 0;
-  ASSERT_TRUE(
-      convert("out.mlx", {.dtype = DType::kBF16, .progress = [&](std::uint64_t done, std::uint64_t all, std::string_view) {
-                            last = done;
-                            total = all;
-                            return true;
-                          }}));
+  ASSERT_TRUE(convert("out.mlx",
+                      {.dtype = DType::kBF16, .work = {.progress = [&](std::uint64_t done, std::uint64_t all, std::string_view) {
+                                                last = done;
+                                                total = all;
+                                                return true;
+                                              }}}));
   EXPECT_EQ(last, 27U);
   EXPECT_EQ(total, 27U);
 }
@@ -123,8 +123,8 @@ TEST_F(Converting, ManyBlocksOnManyThreads) {
   ASSERT_TRUE(model);
   std::set<std::string> outputs;
   for (const unsigned threads : {1U, 3U, 8U}) {
-    ConvertOptions options{.dtype = DType::kF8E4M3, .memory_limit = 1 << 20};
-    options.sink.threads = threads;
+    ConvertOptions options{.dtype = DType::kF8E4M3, .work = {.memory_limit = 1 << 20}};
+    options.work.threads = threads;
     ASSERT_TRUE(convert_model(*model, dir_.path("out.safetensors"), options));
     outputs.insert(values("out.safetensors", "t"));
   }
@@ -141,9 +141,9 @@ TEST_F(Converting, GoesOnWhereItBrokeOff) {
   ASSERT_TRUE(model);
   for (const auto& [out, kept] :
        {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/model.safetensors")}) {
-    ConvertOptions options{.dtype = DType::kBF16, .memory_limit = 1 << 20, .resume = true};
-    options.sink.threads = 1;
-    options.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
+    ConvertOptions options{.dtype = DType::kBF16, .resume = true, .work = {.memory_limit = 1 << 20}};
+    options.work.threads = 1;
+    options.work.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
     EXPECT_TRUE(fails(convert_model(*model, dir_.path(out), options), Errc::kCancelled, "cancelled"));
     EXPECT_FALSE(fs::exists(dir_.path(out)));
     ASSERT_TRUE(fs::exists(dir_.path(kept)));
@@ -153,8 +153,8 @@ TEST_F(Converting, GoesOnWhereItBrokeOff) {
       file.seekp(static_cast<std::streamoff>(fs::file_size(dir_.path(kept)) - 2'000'000));
       file.write("\x11\x11", 2);
     }
-    options.progress = nullptr;
-    options.sink.threads = 2;
+    options.work.progress = nullptr;
+    options.work.threads = 2;
     ASSERT_TRUE(convert_model(*model, dir_.path(out), options));
     const std::string found = values(out, "t");
     EXPECT_EQ(found.substr(0, 6), "\x11\x11\xc0\x3f\xc0\x3f");
@@ -165,9 +165,9 @@ TEST_F(Converting, GoesOnWhereItBrokeOff) {
     EXPECT_FALSE(fs::exists(dir_.path("folder.incomplete")));
 
     // Other options are other work.
-    options.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
+    options.work.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };
     EXPECT_FALSE(convert_model(*model, dir_.path(out), options));
-    options.progress = nullptr;
+    options.work.progress = nullptr;
     options.dtype = DType::kF16;
     ASSERT_TRUE(convert_model(*model, dir_.path(out), options));
     EXPECT_EQ(values(out, "t").substr(0, 2), std::string("\x00\x3e", 2));

@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/block_loop.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "jobs/download/list.h"
@@ -134,12 +134,12 @@ class Downloads {
     auto address = TRY(address_of(item.wanted.uri));
     const bool is_large = item.wanted.listed.size > remote::kFrontBytes || kept_ > kMostKept;
     const std::uint64_t front = is_large ? 1 : remote::kFrontBytes;
-    auto file = TRY(RemoteFile::open(std::move(address), front, options_.interrupted, front));
+    auto file = TRY(RemoteFile::open(std::move(address), front, options_.work.stop, front));
     item.remote = std::move(file);
     kept_ += item.remote->front().size();
     item.sum = remote::expected_sum(item.wanted.listed, item.remote->first_answer());
     if (item.sum.kind.empty() && uri_scheme(item.wanted.uri) == "s3") {
-      const auto told = TRY(remote::ask_s3_for_sums(item.wanted.uri, options_.interrupted));
+      const auto told = TRY(remote::ask_s3_for_sums(item.wanted.uri, options_.work.stop));
       if (told.is_success()) item.sum = remote::expected_sum(item.wanted.listed, told);
     }
     if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
@@ -322,7 +322,7 @@ class Downloads {
   bool advance(std::uint64_t bytes, const Item& item) {
     const std::scoped_lock lock(mutex_);
     done_ += bytes;
-    return !options_.progress || options_.progress(done_, total_, item.wanted.listed.name);
+    return report(options_.work, done_, total_, item.wanted.listed.name);
   }
 
   std::vector<std::unique_ptr<Item>> items_;
@@ -412,7 +412,7 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
   if (folder.empty() && uri_scheme(uri) != "hf") {
     return fail(Errc::kInvalidArgument, "{}: name a folder for it: only models of the hub have a place of their own", shown(uri));
   }
-  const auto pinned = pin_path(uri, {.interrupted = options.interrupted});
+  const auto pinned = pin_path(uri, {.stop = options.work.stop});
   if (!pinned) return fail_at(shown(uri), pinned.error());
   auto files = list_wanted(*pinned, options);
   if (!files) return fail_at(shown(uri), files.error());

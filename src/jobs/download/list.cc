@@ -35,7 +35,7 @@ Result<void> add_told(const std::string& uri, const DownloadOptions& options, st
   for (const std::string& name : names) {
     const bool is_index = name.ends_with(kIndexSuffix);
     if (!is_index && name != kParquetMetadataFile) continue;
-    const auto text = read_text(join_path(uri, name), {.interrupted = options.interrupted});
+    const auto text = read_text(join_path(uri, name), {.stop = options.work.stop});
     if (!text) return fail_at(escape(name), text.error());
     if (is_index) {
       const auto index = safetensors::parse_index(*text);
@@ -50,13 +50,13 @@ Result<void> add_told(const std::string& uri, const DownloadOptions& options, st
 
 // The one file that a URI stands for, by the list of its folder where there is one: it tells sums. Nothing if there is none.
 Result<std::optional<ListedFile>> find_file(const std::string& uri, const DownloadOptions& options) {
-  const auto beside = TRY(list_folder(parent_path(uri), {.interrupted = options.interrupted}));
+  const auto beside = TRY(list_folder(parent_path(uri), {.stop = options.work.stop}));
   const auto found = std::ranges::find(beside, file_name(uri), &ListedFile::name);
   return found == beside.end() ? std::nullopt : std::optional(*found);
 }
 
 Result<std::vector<ListedFile>> list_files(const std::string& uri, const DownloadOptions& options) {
-  auto files = list_tree(uri, {.interrupted = options.interrupted});
+  auto files = list_tree(uri, {.stop = options.work.stop});
   if (files && is_http(uri)) {
     TRY(add_told(uri, options, *files));
   }

@@ -23,12 +23,8 @@ CodedRows CodedBuffers::rows(const RowFormat& format, std::uint64_t count) {
   return filled();
 }
 
-LayerCoder::LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const Progress& progress)
-    : model_(model),
-      config_(config),
-      scheme_(*find_scheme(name(config.format))),
-      calibration_(calibration),
-      progress_(progress) {}
+LayerCoder::LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work)
+    : model_(model), config_(config), scheme_(*find_scheme(name(config.format))), calibration_(calibration), work_(work) {}
 
 WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const {
   const TensorInfo& info = model_.tensors()[tensor];
@@ -140,13 +136,13 @@ Result<void> LayerCoder::read_sample(std::size_t tensor, const WeightLayout& lay
   return ModelAccess::read_parts(model_, model_.tensors()[tensor], std::move(ranges));
 }
 
-Result<void> LayerCoder::report(std::string_view tensor) const {
-  if (progress_ && !progress_(0, 0, tensor)) return fail(Errc::kCancelled, "cancelled");
+Result<void> LayerCoder::report_trial(std::string_view tensor) const {
+  if (!report(work_, 0, 0, tensor)) return fail(Errc::kCancelled, "cancelled");
   return {};
 }
 
 Result<Quality> LayerCoder::try_sample(std::size_t tensor, const WeightLayout& layout, CodedBuffers& buffers) const {
-  TRY(report(layout.name));
+  TRY(report_trial(layout.name));
   const std::uint64_t rows = buffers.in.size() / layout.source_row_bytes();
   const QualitySums sums = TRY(code_rows(tensor, layout, rows, buffers));
   const TensorBlock block{.tensor = tensor, .first_row = 0, .rows = rows, .number = 0, .count = 1};
@@ -159,7 +155,7 @@ Result<Quality> LayerCoder::measure(std::size_t tensor, const WeightLayout& layo
   for (TensorBlock& block : blocks) block.tensor = tensor;
   std::vector<QualitySums> sums(blocks.size());
   std::vector<CodedBuffers> buffers(threads);
-  TRY((BlockLoop{.threads = threads, .progress = progress_}.run(
+  TRY((BlockLoop{.work = work_, .threads = threads}.run(
       blocks.size(),
       [&](unsigned worker, std::size_t i) -> Result<void> {
         sums[i] = TRY(code(layout, blocks[i], buffers[worker]));

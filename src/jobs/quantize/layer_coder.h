@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <ballast/model.h>
-#include <ballast/progress.h>
 #include <ballast/quantize_config.h>
+#include <ballast/work.h>
 
 #include "calibrate/calibration.h"
 #include "plan/layer_plan.h"
@@ -34,7 +34,7 @@ struct CodedBuffers {
 class LayerCoder {
  public:
   // All are borrowed. `calibration` may be null.
-  LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const Progress& progress);
+  LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work);
 
   // How a tensor is stored if it becomes what `plan` says.
   WeightLayout layout(std::size_t tensor, const LayerPlan& plan) const;
@@ -68,13 +68,13 @@ class LayerCoder {
   Result<QualitySums> code_rows(std::size_t tensor, const WeightLayout& layout, std::uint64_t rows, CodedBuffers& buffers) const;
   Result<void> check(const WeightLayout& layout, const TensorBlock& block, const QualitySums& sums,
                      const CodedBuffers& buffers) const;
-  Result<void> report(std::string_view tensor) const;
+  Result<void> report_trial(std::string_view tensor) const;
 
   const Model& model_;
   const QuantizeConfig& config_;
   const Scheme& scheme_;
   Calibration* calibration_;
-  const Progress& progress_;
+  const WorkOptions& work_;
 };
 
 }  // namespace ballast

@@ -79,10 +79,10 @@ Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& outpu
 // Codes the blocks of one output plan and writes them.
 class Run {
  public:
-  Run(const LayerCoder& coder, const OutputPlan& output, const Progress& progress, unsigned threads)
+  Run(const LayerCoder& coder, const OutputPlan& output, const WorkOptions& work, unsigned threads)
       : coder_(coder),
         output_(output),
-        progress_(progress),
+        work_(work),
         threads_(threads),
         sums_(output.blocks.size()),
         skipped_(output.blocks.size()),
@@ -97,7 +97,7 @@ class Run {
     }
     ModelAccess::expect(coder_.model(), coder_.model().tensors());
     std::vector<CodedBuffers> buffers(threads_);
-    return BlockLoop{.threads = threads_, .total = total, .progress = progress_}.run(
+    return BlockLoop{.work = work_, .total = total, .threads = threads_}.run(
         output_.blocks.size(),
         [&](unsigned worker, std::size_t i) {
           auto done = write_block(writer, i, buffers[worker]);
@@ -175,7 +175,7 @@ class Run {
 
   const LayerCoder& coder_;
   const OutputPlan& output_;
-  const Progress& progress_;
+  const WorkOptions& work_;
   unsigned threads_;
   std::vector<QualitySums> sums_;      // of each block
   std::vector<std::uint8_t> skipped_;  // 1 for blocks of an earlier run, which are measured at the end
@@ -190,6 +190,13 @@ Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<Siz
   if (!chosen && fit) return fail_at(escape(coder.model().path()), chosen.error());
   if (!chosen) return chosen;
   return equalize_layers(*chosen, coder, threads);
+}
+
+// Threads and memory that the caller gives for this run win over those in the config.
+QuantizeOptions with_own_limits(QuantizeOptions options) {
+  if (options.work.threads != 0) options.config.num_threads = options.work.threads;
+  if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
+  return options;
 }
 
 // What a run needs before it chooses bits by trying them.
@@ -208,7 +215,7 @@ Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
   TRY(refuse_foreign(model));
   const Modality modality = options.config.modality.value_or(model.modality());
   Plan plan = TRY(Plan::make(model, options.config));
-  const LayerCoder uncalibrated(model, options.config, nullptr, options.progress);
+  const LayerCoder uncalibrated(model, options.config, nullptr, options.work);
   std::vector<WeightLayout> weights;
   for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
   TRY(uncalibrated.scheme().check_names(model.path(), weights));
@@ -216,7 +223,7 @@ Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
   if (!options.calibration.empty()) {
     calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality));
   }
-  const LayerCoder coder(model, options.config, calibration.get(), options.progress);
+  const LayerCoder coder(model, options.config, calibration.get(), options.work);
   OutputPlan output = TRY(describe_output(coder, plan, options, modality));
   const unsigned threads = TRY(choose_threads(coder, output));
   return Prepared{.modality = modality,
@@ -242,7 +249,7 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
     const Plan chosen = TRY(choose(prepared.plan, coder, fit, prepared.threads));
     const OutputPlan output = with_layers(prepared.output, coder, chosen, attempt);
     auto writer = TRY(coder.scheme().create_writer(directory, output, options.sync));
-    Run run(coder, output, options.progress, prepared.threads);
+    Run run(coder, output, options.work, prepared.threads);
     TRY(run.write(*writer));
     const auto accepted = fit ? fit->accept(bytes_of(writer->files())) : true;
     if (!accepted) {
@@ -280,7 +287,8 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
 
 }  // namespace
 
-Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& given) {
+  const QuantizeOptions options = with_own_limits(given);
   TRY(validate(options.config));
   TRY(check_directory(model, directory));
   const Prepared prepared = TRY(prepare(model, options));
@@ -294,7 +302,8 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   return report;
 }
 
-Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& options) {
+Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& given) {
+  const QuantizeOptions options = with_own_limits(given);
   const Prepared prepared = TRY(prepare(model, options));
   auto fit = TRY(fit_size(prepared));
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));

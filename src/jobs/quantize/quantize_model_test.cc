@@ -173,7 +173,7 @@ TEST_P(Quantizing, RefusesWhatIsNoNumber) {
 
 TEST_P(Quantizing, StopsWhenToldAndLeavesNothing) {
   QuantizeOptions wanted = options();
-  wanted.progress = [](auto...) { return false; };
+  wanted.work.progress = [](auto...) { return false; };
   EXPECT_TRUE(fails(quantize(wanted), Errc::kCancelled, "cancelled"));
   EXPECT_THAT(listing("."), ElementsAre("in"));
 }
@@ -188,7 +188,7 @@ TEST_P(Quantizing, GoesOnWhereItBrokeOff) {
   wanted.config.num_threads = 1;
   wanted.config.min_accuracy = 0;
   QuantizeOptions broken = wanted;
-  broken.progress = [](std::uint64_t done, std::uint64_t, auto) { return done == 0; };
+  broken.work.progress = [](std::uint64_t done, std::uint64_t, auto) { return done == 0; };
   EXPECT_TRUE(fails(quantize(broken), Errc::kCancelled, "cancelled"));
   EXPECT_TRUE(fs::exists(dir_.path("out.incomplete")));
   const auto done = quantize(wanted);
@@ -256,7 +256,7 @@ TEST_P(Quantizing, AChecksumThatDoesNotMatchIsFoundOut) {
 TEST_P(Quantizing, OtherSettingsBeginAnewOverWhatWasLeft) {
   QuantizeOptions wide = options(8);
   wide.resume = true;
-  wide.progress = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
+  wide.work.progress = [](std::uint64_t, std::uint64_t, std::string_view) { return false; };
   ASSERT_FALSE(quantize(wide));
   QuantizeOptions narrow = options(2);
   narrow.config.min_accuracy = 0;
@@ -275,7 +275,7 @@ TEST_P(Quantizing, NoTwoRunsAreAtWorkOnOneOutput) {
   std::string second;
   QuantizeOptions outer = options();
   outer.resume = true;
-  outer.progress = [&](std::uint64_t, std::uint64_t total, std::string_view) {
+  outer.work.progress = [&](std::uint64_t, std::uint64_t total, std::string_view) {
     if (total == 0) return true;  // it has not begun to write
     QuantizeOptions inner = options(8);
     inner.resume = true;
@@ -342,7 +342,7 @@ TEST_P(Quantizing, DequantizingTellsOfWhatIsOutOfRange) {
   ASSERT_TRUE(done);
   EXPECT_THAT(done->warnings, ElementsAre(HasSubstr("of 64 values are NaN or infinite as F16")));
   EXPECT_FALSE(dequantize_model(dir_.path("out"), dir_.path("out")));
-  EXPECT_FALSE(dequantize_model(dir_.path("out"), dir_.path("b.safetensors"), {.memory_limit = 100}));
+  EXPECT_FALSE(dequantize_model(dir_.path("out"), dir_.path("b.safetensors"), {.work = {.memory_limit = 100}}));
 }
 
 TEST_P(Quantizing, SaysThatTheFormatHasItsOwnMetadata) {

@@ -7,6 +7,7 @@
 #include <ballast/config.h>
 #include <ballast/convert.h>
 
+#include "base/block_loop.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -177,13 +178,13 @@ class ParquetReader final : public WeightsReader {
     return table;
   }
 
-  Result<std::vector<FileSum>> hash_files(const Progress& progress) const override {
+  Result<std::vector<FileSum>> hash_files(const WorkOptions& work) const override {
     std::vector<FileSum> sums;
     std::uint64_t done = 0;
     for (const Part& part : parts_) {
       auto sum = sha256(*part.source, [&](std::uint64_t bytes) {
         done += bytes;
-        return !progress || progress(done, file_size(), part.path);
+        return report(work, done, file_size(), part.path);
       });
       if (!sum) return fail_at(shown(part.path), sum.error());
       sums.push_back({.path = part.path, .found = std::move(*sum), .expected = part.sha256});
@@ -244,7 +245,7 @@ class ParquetReader final : public WeightsReader {
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
     Part opened{.path = join_path(directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
-    auto source = open_path(opened.path, {.access = Access::kPread, .interrupted = options_.interrupted});
+    auto source = open_path(opened.path, {.access = Access::kPread, .stop = options_.stop});
     if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
       return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", shown(opened.path), (*source)->size(), kParquetMetadataFile,

@@ -71,7 +71,7 @@ Address http_address(const std::string& uri) {
 }
 
 Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions& options) {
-  auto file = TRY(remote::RemoteFile::open(std::move(address), remote::kFrontBytes, options.interrupted));
+  auto file = TRY(remote::RemoteFile::open(std::move(address), remote::kFrontBytes, options.stop));
   return remote::read_ahead(remote::open_remote_source(std::move(file)));
 }
 
@@ -87,7 +87,7 @@ Result<std::optional<std::string>> find_cached(const std::string& path) {
 
 // Whether there is such a file, and how long it is.
 Result<std::optional<ListedFile>> probe(const std::string& folder, std::string_view name, const ReadOptions& options) {
-  const auto file = remote::RemoteFile::open(http_address(join_path(folder, name)), 1, options.interrupted);
+  const auto file = remote::RemoteFile::open(http_address(join_path(folder, name)), 1, options.stop);
   if (file) return ListedFile{.name = std::string(name), .size = (*file)->version().size};
   if (file.error().code == Errc::kNotFound) return std::nullopt;
   return std::unexpected(file.error());
@@ -151,7 +151,7 @@ Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOpt
 }
 
 Result<std::string> read_text(const std::string& path, const ReadOptions& options) {
-  const auto source = TRY(open_path(path, {.access = Access::kPread, .interrupted = options.interrupted}));
+  const auto source = TRY(open_path(path, {.access = Access::kPread, .stop = options.stop}));
   return read_text(*source);
 }
 
@@ -196,19 +196,19 @@ Result<std::vector<ListedFile>> list_folder(const std::string& folder, const Rea
 
 Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadOptions& options) {
   if (is_http(folder)) return probe_folder(folder, options);
-  if (is_s3(folder)) return remote::list_s3(folder, options.interrupted);
+  if (is_s3(folder)) return remote::list_s3(folder, options.stop);
   if (!is_hub(folder)) return fail_scheme(folder);
   auto place = remote::parse_hub_place(folder);
-  if (place) place = remote::pin(std::move(*place), options.interrupted);
+  if (place) place = remote::pin(std::move(*place), options.stop);
   if (!place) return std::unexpected(place.error());
-  return remote::list_hub(*place, options.interrupted);
+  return remote::list_hub(*place, options.stop);
 }
 
 Result<std::string> pin_path(const std::string& path, const ReadOptions& options) {
   TRY(check_host(path));
   if (!is_hub(path)) return path;
   auto place = remote::parse_hub_place(path);
-  if (place) place = remote::pin(std::move(*place), options.interrupted);
+  if (place) place = remote::pin(std::move(*place), options.stop);
   if (!place) return std::unexpected(place.error());
   return place->uri();
 }

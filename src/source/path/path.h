@@ -20,13 +20,13 @@ namespace ballast {
 struct ReadOptions {
   Access access = Access::kAuto;
   MapMode map_mode = MapMode::kReadOnly;
-  std::function<bool()> interrupted;  // true gives up waiting for a server; may be empty
+  StopToken stop;
 };
 
 inline ReadOptions read_options(const OpenOptions& options) {
   return {.access = options.access,
           .map_mode = options.writable_views ? MapMode::kCopyOnWrite : MapMode::kReadOnly,
-          .interrupted = options.interrupted};
+          .stop = options.stop};
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options = {});

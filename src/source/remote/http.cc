@@ -77,8 +77,7 @@ std::string printable(std::string text) {
 
 class Exchange {
  public:
-  Exchange(const Request& request, const TakeBody& take, const Interrupted& interrupted)
-      : request_(request), take_(take), interrupted_(interrupted) {
+  Exchange(const Request& request, const TakeBody& take, const StopToken& stop) : request_(request), take_(take), stop_(stop) {
     answer_.url = request.url;
   }
 
@@ -149,8 +148,8 @@ class Exchange {
   }
   static int on_wait(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     auto& exchange = *static_cast<Exchange*>(self);
-    exchange.is_interrupted_ = exchange.interrupted_ && exchange.interrupted_();
-    return exchange.is_interrupted_ ? 1 : 0;
+    exchange.is_stopped_ = exchange.stop_ && exchange.stop_();
+    return exchange.is_stopped_ ? 1 : 0;
   }
 
   bool take_header(std::string_view line) {
@@ -193,7 +192,7 @@ class Exchange {
   std::expected<Answer, Failure> conclude(CURLcode code) {
     const bool has_answer = code == CURLE_OK || answer_.is_broken_off || (code == CURLE_WRITE_ERROR && !answer_.is_success());
     if (!refusal_.empty()) return std::unexpected(Failure{.message = refusal_});
-    if (is_interrupted_) return std::unexpected(Failure{.message = "cancelled"});
+    if (is_stopped_) return std::unexpected(Failure{.message = "cancelled"});
     if (has_answer && answer_.status != 0) return std::move(answer_);
     const std::string told = printable(error_text_[0] != '\0' ? error_text_ : load_curl()->easy_strerror(code));
     switch (code) {
@@ -215,11 +214,11 @@ class Exchange {
 
   const Request& request_;
   const TakeBody& take_;
-  const Interrupted& interrupted_;
+  const StopToken& stop_;
   Answer answer_;
   std::size_t header_bytes_ = 0;
   std::string refusal_;
-  bool is_interrupted_ = false;
+  bool is_stopped_ = false;
   char error_text_[CURL_ERROR_SIZE] = {};
 };
 
@@ -247,10 +246,10 @@ std::chrono::seconds stall_limit() {
   return std::chrono::seconds(is_number ? seconds : kUsual);
 }
 
-std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const Interrupted& interrupted) {
+std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop) {
   Request asked = request;
   for (int redirects = 0;; ++redirects) {
-    auto answer = Exchange(asked, take, interrupted).run();
+    auto answer = Exchange(asked, take, stop).run();
     if (!answer || !is_redirect(answer->status) || !request.follows_redirects) return answer;
     const auto location = answer->find("location");
     if (!location) return answer;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <ballast/work.h>
+
 namespace ballast::remote {
 
 struct Request {
@@ -43,12 +45,9 @@ struct Failure {
 // Hears of every piece of a success's body; false breaks off.
 using TakeBody = std::function<bool(const Answer& answer, std::span<const std::byte> piece)>;
 
-// Asked several times a second while there is something to wait for; true gives up.
-using Interrupted = std::function<bool()>;
-
 // One request, on a connection that is kept for the next one. Follows redirects, with limits on their number, on headers, and on
-// how long nothing may come. A body that the server has compressed is refused.
-std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const Interrupted& interrupted);
+// how long nothing may come. A body that the server has compressed is refused. Asks `stop` several times a second.
+std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop);
 
 // A date as HTTP spells it.
 std::optional<std::time_t> parse_date(const std::string& text);

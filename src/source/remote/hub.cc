@@ -73,9 +73,9 @@ bool is_inner(std::string_view path) {
 }
 
 // Where the cache has an answer, too, the hub is not waited for that long.
-Result<std::string> ask(const std::string& url, bool has_cached, const Interrupted& interrupted, Answer* answer) {
+Result<std::string> ask(const std::string& url, bool has_cached, const StopToken& stop, Answer* answer) {
   *answer = {};
-  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, interrupted, answer,
+  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, stop, answer,
                        has_cached ? 2 : Patience::kTries);
   if (!text && answer->status != 0) return std::unexpected(refusal(*answer, kHint));
   return text;
@@ -171,7 +171,7 @@ bool is_hub_offline() { return is_switched_on({"HF_HUB_OFFLINE", "TRANSFORMERS_O
 
 bool is_hub_silent() { return is_silent(); }
 
-Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted) {
+Result<HubPlace> pin(HubPlace place, const StopToken& stop) {
   if (place.is_pinned()) return place;
   const auto cached = HubCache(place.repo).commit_of(place.revision);
   if (is_hub_offline() && !cached) {
@@ -184,7 +184,7 @@ Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted) {
   }
   Answer answer;
   const auto text = ask(fmt::format("{}/api/models/{}/revision/{}", endpoint(), place.repo, percent_encode(place.revision)),
-                        cached.has_value(), interrupted, &answer);
+                        cached.has_value(), stop, &answer);
   is_silent() = is_no_answer(text, answer) && cached;
   if (is_silent()) {
     place.revision = *cached;
@@ -208,7 +208,7 @@ Address hub_address(const HubPlace& place) {
           .hint = kHint};
 }
 
-Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupted& interrupted) {
+Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken& stop) {
   const std::string prefix = folder.file.empty() ? "" : folder.file + "/";
   std::vector<ListedFile> cached;
   for (ListedFile file : HubCache(folder.repo).list(folder.revision)) {
@@ -223,7 +223,7 @@ Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupt
                   folder.file.empty() ? "" : "/", percent_encode(folder.file, "/"));
   while (!url.empty()) {
     Answer answer;
-    const auto text = ask(url, !cached.empty(), interrupted, &answer);
+    const auto text = ask(url, !cached.empty(), stop, &answer);
     if (is_no_answer(text, answer) && !cached.empty()) {
       is_silent() = true;
       return cached;

@@ -26,11 +26,11 @@ Result<HubPlace> parse_hub_place(const std::string& uri);
 
 // The same with the commit that the revision stands for now. Takes what the cache says where the network is not to be used, or
 // is not there.
-Result<HubPlace> pin(HubPlace place, const Interrupted& interrupted);
+Result<HubPlace> pin(HubPlace place, const StopToken& stop);
 
 // These take pinned places.
 Address hub_address(const HubPlace& place);
-Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const Interrupted& interrupted);
+Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken& stop);
 
 // Of a page of a list, the files whose paths begin with `prefix`, without it.
 Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::string_view prefix);

@@ -80,8 +80,8 @@ bool Patience::wait(std::optional<std::string_view> retry_after) {
   }
   constexpr milliseconds kStep{50};
   for (auto left = pause; left > milliseconds(0); left -= kStep) {
-    if (interrupted_ && interrupted_()) {
-      is_interrupted_ = true;
+    if (stop_ && stop_()) {
+      is_stopped_ = true;
       return false;
     }
     std::this_thread::sleep_for(std::min(left, kStep));
@@ -98,13 +98,13 @@ Result<Answer> Patience::ask(const std::function<Request()>& make_request, const
           came += piece.size();
           return take(told, piece);
         },
-        interrupted_);
+        stop_);
     if (partial_ == Partial::kKept && came >= kProgress) failures_ = 0;
     if (answer && !is_busy(answer->status)) return std::move(*answer);
     const bool may_pass = answer || answer.error().may_pass;
     const auto retry_after = answer ? answer->find("retry-after") : std::nullopt;
     if (may_pass && wait(retry_after)) continue;
-    if (is_interrupted_ || (interrupted_ && interrupted_())) return fail(Errc::kCancelled, "cancelled");
+    if (is_stopped_ || (stop_ && stop_())) return fail(Errc::kCancelled, "cancelled");
     if (!answer) {
       return fail(Errc::kIo, "{}{}", answer.error().message, may_pass ? fmt::format(" ({} tries)", failures_) : "");
     }
@@ -114,9 +114,9 @@ Result<Answer> Patience::ask(const std::function<Request()>& make_request, const
   }
 }
 
-Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
+Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const StopToken& stop,
                              Answer* answer, int tries) {
-  Patience patience(Patience::Partial::kLost, interrupted, tries);
+  Patience patience(Patience::Partial::kLost, stop, tries);
   std::string text;
   bool is_too_long = false;
   const auto got = TRY(patience.ask(

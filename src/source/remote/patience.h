@@ -14,8 +14,7 @@ class Patience {
  public:
   // What comes before a connection breaks is progress only for those who go on behind it.
   enum class Partial { kKept, kLost };
-  Patience(Partial partial, const Interrupted& interrupted, int tries = kTries)
-      : partial_(partial), interrupted_(interrupted), tries_(tries) {}
+  Patience(Partial partial, const StopToken& stop, int tries = kTries) : partial_(partial), stop_(stop), tries_(tries) {}
 
   static constexpr int kTries = 5;
 
@@ -27,14 +26,14 @@ class Patience {
 
  private:
   Partial partial_;
-  const Interrupted& interrupted_;
+  const StopToken& stop_;
   int tries_;
   int failures_ = 0;  // since something came that is worth the name
-  bool is_interrupted_ = false;
+  bool is_stopped_ = false;
 };
 
 // The whole body of a small document.
-Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const Interrupted& interrupted,
+Result<std::string> get_text(const std::function<Request()>& make_request, std::uint64_t limit, const StopToken& stop,
                              Answer* answer = nullptr, int tries = Patience::kTries);
 
 // For an answer that is no success: what the server says, and `hint` where it refuses.

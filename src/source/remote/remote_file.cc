@@ -91,12 +91,11 @@ bool Version::is_same(const Version& other) const {
   return last_modified == other.last_modified && (tells_nothing || !last_modified.empty());
 }
 
-RemoteFile::RemoteFile(Address address, Interrupted interrupted, std::uint64_t whole)
-    : address_(std::move(address)), interrupted_(std::move(interrupted)), whole_(whole) {}
+RemoteFile::RemoteFile(Address address, StopToken stop, std::uint64_t whole)
+    : address_(std::move(address)), stop_(std::move(stop)), whole_(whole) {}
 
-Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, Interrupted interrupted,
-                                                     std::uint64_t whole) {
-  std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(interrupted), whole));
+Result<std::unique_ptr<RemoteFile>> RemoteFile::open(Address address, std::uint64_t front, StopToken stop, std::uint64_t whole) {
+  std::unique_ptr<RemoteFile> file(new RemoteFile(std::move(address), std::move(stop), whole));
   TRY(file->read_front(front));
   return file;
 }
@@ -137,7 +136,7 @@ std::optional<Error> RemoteFile::give_up(const Answer& refused, const std::strin
 }
 
 Result<void> RemoteFile::read_front(std::uint64_t bytes) {
-  Patience patience(Patience::Partial::kLost, interrupted_);
+  Patience patience(Patience::Partial::kLost, stop_);
   std::uint64_t limit = bytes;  // of what is to come
   const auto answer = TRY(patience.ask(
       [&] {
@@ -209,7 +208,7 @@ std::optional<Error> RemoteFile::check_part(const Answer& answer, std::uint64_t 
 
 Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
                                const std::function<bool(std::span<const std::byte>)>& take) const {
-  Patience patience(Patience::Partial::kKept, interrupted_);
+  Patience patience(Patience::Partial::kKept, stop_);
   while (begin < end) {
     const std::uint64_t before = begin;
     std::string asked;

@@ -61,7 +61,7 @@ class RemoteFile {
  public:
   // Asks for the first `front` bytes, and by them for what there is to know. Of a server that gives no parts it keeps files of up
   // to `whole` bytes.
-  static Result<std::unique_ptr<RemoteFile>> open(Address address, std::uint64_t front, Interrupted interrupted,
+  static Result<std::unique_ptr<RemoteFile>> open(Address address, std::uint64_t front, StopToken stop,
                                                   std::uint64_t whole = kLargestWhole);
 
   const Version& version() const { return version_; }
@@ -77,7 +77,7 @@ class RemoteFile {
   Result<void> fetch(std::uint64_t begin, std::uint64_t end, const std::function<bool(std::span<const std::byte>)>& take) const;
 
  private:
-  RemoteFile(Address address, Interrupted interrupted, std::uint64_t whole);
+  RemoteFile(Address address, StopToken stop, std::uint64_t whole);
   Result<void> read_front(std::uint64_t bytes);
   Result<void> take_first_answer(const Answer& answer, std::uint64_t bytes);
   std::optional<Error> check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const;
@@ -86,7 +86,7 @@ class RemoteFile {
   std::optional<Error> give_up(const Answer& refused, const std::string& asked) const;
 
   Address address_;
-  Interrupted interrupted_;
+  StopToken stop_;
   std::uint64_t whole_;
   Version version_;
   std::vector<std::byte> front_;

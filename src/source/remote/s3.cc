@@ -190,7 +190,7 @@ Address make_address(const Settings& settings, const Object& object) {
 }
 
 // One page of a list.
-Result<std::string> get_page(const Object& bucket, const std::string& query, const Interrupted& interrupted) {
+Result<std::string> get_page(const Object& bucket, const std::string& query, const StopToken& stop) {
   for (int tries = 0;; ++tries) {
     const auto settings = TRY(settings_for(bucket));
     const std::string url = fmt::format("{}?{}", url_of(settings, bucket), query);
@@ -201,7 +201,7 @@ Result<std::string> get_page(const Object& bucket, const std::string& query, con
                          .secret_headers = headers_of(settings, {.method = "GET", .url = url, .headers = {}}),
                          .ca_file = settings.ca_file};
         },
-        kLargestPage, interrupted, &answer);
+        kLargestPage, stop, &answer);
     if (xml || answer.status == 0) return xml;
     const std::string region = told_region(answer);
     if (tries > 0 || region.empty() || region == settings.region) return std::unexpected(refusal(answer, kHint));
@@ -238,11 +238,11 @@ Result<Address> s3_address(const std::string& uri) {
   return make_address(settings, object);
 }
 
-Result<Answer> ask_s3_for_sums(const std::string& uri, const Interrupted& interrupted) {
+Result<Answer> ask_s3_for_sums(const std::string& uri, const StopToken& stop) {
   const auto object = TRY(parse(uri));
   const auto settings = TRY(settings_for(object));
   const std::string url = url_of(settings, object);
-  Patience patience(Patience::Partial::kLost, interrupted);
+  Patience patience(Patience::Partial::kLost, stop);
   return patience.ask(
       [&] {
         const SignedRequest request{.method = "HEAD", .url = url, .headers = {{"x-amz-checksum-mode", "ENABLED"}}};
@@ -251,7 +251,7 @@ Result<Answer> ask_s3_for_sums(const std::string& uri, const Interrupted& interr
       [](const Answer&, std::span<const std::byte>) { return true; });
 }
 
-Result<std::vector<ListedFile>> list_s3(const std::string& uri, const Interrupted& interrupted) {
+Result<std::vector<ListedFile>> list_s3(const std::string& uri, const StopToken& stop) {
   const auto folder = TRY(parse(uri));
   std::string prefix = folder.key;
   if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
@@ -259,9 +259,8 @@ Result<std::vector<ListedFile>> list_s3(const std::string& uri, const Interrupte
   std::string token;
   do {
     const std::string more = token.empty() ? "" : fmt::format("continuation-token={}&", percent_encode(token));
-    const auto xml =
-        TRY(get_page({.bucket = folder.bucket, .key = ""},
-                     fmt::format("{}encoding-type=url&list-type=2&prefix={}", more, percent_encode(prefix)), interrupted));
+    const auto xml = TRY(get_page({.bucket = folder.bucket, .key = ""},
+                                  fmt::format("{}encoding-type=url&list-type=2&prefix={}", more, percent_encode(prefix)), stop));
     auto page = TRY(parse_s3_page(xml, prefix));
     TRY(listing.add_page(std::move(page.files)));
     token = std::move(page.next);

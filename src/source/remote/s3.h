@@ -16,10 +16,10 @@ namespace ballast::remote {
 Result<Address> s3_address(const std::string& uri);
 
 // What a HEAD says of an object, its sums among it, where S3 knows some.
-Result<Answer> ask_s3_for_sums(const std::string& uri, const Interrupted& interrupted);
+Result<Answer> ask_s3_for_sums(const std::string& uri, const StopToken& stop);
 
 // All objects below s3://bucket/folder, by their names from there on.
-Result<std::vector<ListedFile>> list_s3(const std::string& uri, const Interrupted& interrupted);
+Result<std::vector<ListedFile>> list_s3(const std::string& uri, const StopToken& stop);
 
 struct S3Page {
   std::vector<ListedFile> files;
