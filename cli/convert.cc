@@ -113,12 +113,10 @@ void print_text(const Options& options, const ConvertReport& done, double second
 Result<Model> open_input(const Options& options) {
   auto weights = Weights::open(options.in, options.read.open());
   if (!weights && weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
-  if (weights && weights->scheme() == "plain") return decode(std::move(*weights));
+  if (!weights) return Model::open(options.in, options.read.open());
   const bool is_safetensors = options.format != "mlx-json" && !options.out.ends_with(".mlx");
   const bool is_copy = options.dtypes.empty() && is_safetensors;
-  if (!weights || !weights->is_quantized() || (is_copy && weights->stored() != nullptr)) {
-    return Model::open(options.in, options.read.open());
-  }
+  if (weights->stored() != nullptr && (is_copy || !weights->is_quantized())) return *std::move(*weights).take_stored();
   std::optional<DType> dtype;
   for (const std::string& argument : options.dtypes) {
     const auto named = argument.contains('=') ? Result<DType>() : parse_dtype_argument(argument);

@@ -68,6 +68,7 @@ class Weights {
   const std::optional<ModelConfig>& config() const;
   std::span<const std::string> warnings() const;
   const Model* stored() const;  // the stored tensors; null for Parquet, which has none
+  std::optional<Model> take_stored() &&;
 
   // The timesteps at which groups begin, without the first group; empty if weights have no parameters for these.
   Result<std::optional<std::vector<double>>> time_boundaries() const;

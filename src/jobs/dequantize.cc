@@ -137,7 +137,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
     return fail(Errc::kInvalidArgument, "dtype is {}, it must be F64, F32, F16 or BF16", name(*options.dtype));
   }
   const Weights weights = TRY(Weights::open(quantized, options.open));
-  if (weights.scheme() == "plain") {
+  if (weights.scheme() == kPlain) {
     return fail(Errc::kUnsupported, "{}: is not quantized: no config says how", escape(weights.path()));
   }
   const WeightsReader& reader = reader_of(weights);

@@ -202,7 +202,7 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
     return fail(Errc::kInvalidArgument, "min_accuracy is {}, it must be from 0 to 1", options.min_accuracy);
   }
   const Weights weights = TRY(Weights::open(quantized, options.open));
-  if (weights.scheme() == "plain") {
+  if (weights.scheme() == kPlain) {
     return fail(Errc::kUnsupported, "{}: is not quantized: no config says how", escape(weights.path()));
   }
   return Validation(original, reader_of(weights), options).run();

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "model/locate.h"
 #include "model/shards.h"
+#include "model/state.h"
 #include "scheme/reader.h"
 #include "source/sha256.h"
 #include "source/uri.h"
@@ -32,14 +33,19 @@ class Verifier {
     }
     std::ranges::move(location->warnings, std::back_inserter(report_.warnings));
     TRY(check_headers(*location));
-    check_against_index(*location);
-    TRY(check_config(*location));
+    JoinedTables joined = check_against_index(*location);
+    auto config = TRY(check_config(*location));
     total_ = (options_.values ? data_bytes_ : 0) + (options_.sha256 ? report_.bytes : 0);
+    std::vector<Model> models = make_models(path, std::move(joined));
     if (options_.values) {
-      TRY(check_all_values());
+      TRY(check_all_values(models));
     }
     if (options_.sha256) {
       TRY(hash_files());
+    }
+    if (report_.ok() && config && config->quantized) {
+      ModelAccess::set_config(models.front(), location->directory, std::move(*config));
+      TRY(check_quantization(std::move(models.front())));
     }
     return std::move(report_);
   }
@@ -81,27 +87,45 @@ class Verifier {
     report_.tensors += tensors;
   }
 
-  void check_against_index(const Location& location) {
-    if (location.files.size() < 2 && !location.index) return;
+  JoinedTables check_against_index(const Location& location) {
+    if (location.files.size() < 2 && !location.index) return {};
     begin(location.index ? "index" : "shards");
     ShardReport shards = check_shards(shards_, location.index ? &*location.index : nullptr, location.index_path);
     for (Error& error : shards.contradictions) defect(std::move(error.message));
     std::ranges::move(shards.oddities, std::back_inserter(report_.warnings));
+    return std::move(shards.joined);
   }
 
-  Result<void> check_config(const Location& location) {
-    if (location.config_path.empty()) return {};
+  // All files as one model, or each as its own if something is wrong with them: one broken file must not hide what is in others.
+  std::vector<Model> make_models(const std::string& path, JoinedTables joined) {
+    std::vector<Model> models;
+    if (report_.ok()) {
+      models.push_back(ModelAccess::join(path, std::move(shards_), std::move(joined)));
+      return models;
+    }
+    for (Shard& shard : shards_) {
+      const std::string file = shard.path;
+      std::vector<Shard> alone;
+      alone.push_back(std::move(shard));
+      models.push_back(ModelAccess::join(file, std::move(alone)));
+    }
+    return models;
+  }
+
+  // The config, if there is one that can be read.
+  Result<std::optional<ModelConfig>> check_config(const Location& location) {
+    if (location.config_path.empty()) return std::nullopt;
     begin("config");
     const std::string place = shown(location.config_path);
     const auto text = read_text(location.config_path, read_options(options_.open));
     if (!text && text.error().code != Errc::kCorrupt) return fail_at(place, text.error());
-    const auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
-    if (config) {
-      check_tensors_against(*config, place);
-    } else {
+    auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
+    if (!config) {
       defect(fmt::format("{}: {}", place, config.error().message));
+      return std::nullopt;
     }
-    return {};
+    check_tensors_against(*config, place);
+    return std::move(*config);
   }
 
   void check_tensors_against(const ModelConfig& config, const std::string& place) {
@@ -126,28 +150,56 @@ class Verifier {
     }
   }
 
-  // File by file, so that one broken shard does not hide what is in the others.
-  Result<void> check_all_values() {
+  // File by file: text in one that stands for no value must not hide what is in the others.
+  Result<void> check_all_values(std::span<const Model> models) {
     begin("values");
-    for (const Shard& shard : shards_) {
-      const auto model = TRY(Model::open(shard.path, options_.open));
-      std::vector<std::string_view> names;
-      for (const TensorInfo& tensor : model.tensors()) names.push_back(tensor.name);
-      const StatsOptions stats_options{.histogram = false, .work = work_from_here()};
-      const auto stats = compute_stats(model, names, stats_options);
-      if (!stats && stats.error().code == Errc::kCorrupt) {  // text that stands for no value of its dtype
-        defect(stats.error().message);
-      } else if (!stats) {
-        return std::unexpected(stats.error());
+    for (const Model& model : models) {
+      for (std::uint32_t file = 0; file < model.files().size(); ++file) {
+        TRY(check_values_of(model, file));
       }
-      for (std::size_t i = 0; stats && i < names.size(); ++i) {
-        if (!(*stats)[i]) continue;
-        for (const std::string& message : check_values(model.tensors()[i], *(*stats)[i], options_.limits)) {
-          defect(fmt::format("{}: tensor {}: {}", shown(shard.path), quote(names[i]), message));
-        }
-      }
-      if (!advance(data_bytes(shard), shard.path)) return fail(Errc::kCancelled, "cancelled");
     }
+    return {};
+  }
+
+  Result<void> check_values_of(const Model& model, std::uint32_t file) {
+    std::vector<const TensorInfo*> tensors;
+    std::vector<std::string_view> names;
+    std::uint64_t bytes = 0;
+    for (const TensorInfo& tensor : model.tensors()) {
+      if (tensor.file != file) continue;
+      tensors.push_back(&tensor);
+      names.push_back(tensor.name);
+      bytes += tensor.bytes();
+    }
+    const std::string& path = model.files()[file].path;
+    const auto stats = compute_stats(model, names, {.histogram = false, .work = work_from_here()});
+    if (!stats && stats.error().code == Errc::kCorrupt) {
+      defect(stats.error().message);
+    } else if (!stats) {
+      return std::unexpected(stats.error());
+    }
+    for (std::size_t i = 0; stats && i < names.size(); ++i) {
+      if (!(*stats)[i]) continue;
+      for (const std::string& message : check_values(*tensors[i], *(*stats)[i], options_.limits)) {
+        defect(fmt::format("{}: tensor {}: {}", shown(path), quote(names[i]), message));
+      }
+    }
+    if (!advance(bytes, path)) return fail(Errc::kCancelled, "cancelled");
+    return {};
+  }
+
+  // Whether bits and groups make sense of the tensors.
+  Result<void> check_quantization(Model model) {
+    const auto weights = Weights::from_model(std::move(model));
+    if (!weights && weights.error().code == Errc::kUnsupported) {
+      report_.skipped.push_back(fmt::format("quantization: {}", weights.error().message));
+      return {};
+    }
+    begin("quantization");
+    const auto times = weights ? reader_of(*weights).read_time_aware() : std::unexpected(weights.error());
+    if (times) return {};
+    if (times.error().code != Errc::kCorrupt) return std::unexpected(times.error());
+    defect(times.error().message);
     return {};
   }
 
@@ -194,8 +246,8 @@ class Verifier {
   std::uint64_t total_ = 0;
 };
 
-// Whether bits and groups make sense of the tensors, and files have the sums that their metadata tells.
-Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptions& options) {
+// Parquet, whose metadata has the checksums of its files.
+Result<VerifyReport> verify_parquet(const std::string& path, const VerifyOptions& options) {
   VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
   if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
   const auto defect = [&](std::string message) {
@@ -214,7 +266,6 @@ Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptio
   }
   report.tensors = reader.weights().size();
   if (const auto times = reader.read_time_aware(); !times) defect(times.error().message);
-  if (reader.stored() != nullptr) return report;  // its metadata has no checksums
   report.checks.emplace_back("sha256");
   const auto sums = TRY(reader.hash_files(options.work));
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -227,19 +278,7 @@ Result<VerifyReport> verify_quantized(const std::string& path, const VerifyOptio
 }  // namespace
 
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
-  if (is_parquet_model(path)) return verify_quantized(path, options);
-  auto report = Verifier(options).run(path);
-  if (!report || !report->ok()) return report;
-  const auto model = Model::open(path, options.open);
-  if (!model || !model->config() || !model->config()->quantized) return report;
-  const auto quantized = verify_quantized(path, {});
-  if (!quantized) {
-    report->skipped.push_back(fmt::format("quantization: {}", quantized.error().message));
-    return report;
-  }
-  report->checks.insert(report->checks.end(), quantized->checks.begin(), quantized->checks.end());
-  report->defects.insert(report->defects.end(), quantized->defects.begin(), quantized->defects.end());
-  return report;
+  return is_parquet_model(path) ? verify_parquet(path, options) : Verifier(options).run(path);
 }
 
 }  // namespace ballast

@@ -67,36 +67,41 @@ Result<Model> load_pretrained(const std::string& directory, const OpenOptions& o
 }
 
 Result<Model> Model::open_at(const std::string& path, Location location, const OpenOptions& options) {
-  auto state = std::make_unique<State>();
-  state->path = without_secrets(path);
-  state->directory = std::move(location.directory);
-  state->warnings = std::move(location.warnings);
+  std::vector<Shard> shards;
   for (auto& shard : open_shards(location.files, location.index_path, options)) {
     if (!shard) return std::unexpected(shard.error());
-    state->shards.push_back(std::move(*shard));
+    shards.push_back(std::move(*shard));
   }
-  ShardReport report = check_shards(state->shards, location.index ? &*location.index : nullptr, location.index_path);
+  ShardReport report = check_shards(shards, location.index ? &*location.index : nullptr, location.index_path);
   if (!report.contradictions.empty()) return std::unexpected(std::move(report.contradictions.front()));
-  std::ranges::move(report.oddities, std::back_inserter(state->warnings));
-  state->join_shards(std::move(report.joined));
-
+  Model model = ModelAccess::join(path, std::move(shards), std::move(report.joined));
+  State& state = *model.state_;
+  state.directory = std::move(location.directory);
+  state.warnings = std::move(location.warnings);
+  std::ranges::move(report.oddities, std::back_inserter(state.warnings));
   if (!location.config_path.empty()) {
     const auto text = read_text(location.config_path, read_options(options));
     auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
     if (!config) return fail_at(shown(location.config_path), config.error());
-    state->config = std::move(*config);
+    state.config = std::move(*config);
   }
+  return model;
+}
+
+Model ModelAccess::join(const std::string& path, std::vector<Shard> shards, JoinedTables joined) {
+  auto state = std::make_unique<Model::State>();
+  state->path = without_secrets(path);
+  state->shards = std::move(shards);
+  state->join_shards(std::move(joined));
   return Model(std::move(state));
 }
 
 Result<Model> Model::open_source(std::unique_ptr<Source> source, const std::string& name, const OpenOptions& options) {
   auto shard = read_shard(name, std::move(source), options);
   if (!shard) return std::unexpected(shard.error());
-  auto state = std::make_unique<State>();
-  state->path = name;
-  state->shards.push_back(std::move(*shard));
-  state->join_shards();
-  return Model(std::move(state));
+  std::vector<Shard> shards;
+  shards.push_back(std::move(*shard));
+  return ModelAccess::join(name, std::move(shards));
 }
 
 Result<Model> Model::from_bytes(std::span<const std::byte> bytes, const std::string& name, const OpenOptions& options) {

@@ -52,6 +52,13 @@ struct ModelAccess {
     model->state_->decoded = true;
     return model;
   }
+  // A model of files that are open and do not contradict each other; one file needs no joined tables.
+  static Model join(const std::string& path, std::vector<Shard> shards, JoinedTables joined = {});
+  static void set_config(Model& model, std::string directory, ModelConfig config) {
+    model.state_->directory = std::move(directory);
+    model.state_->config = std::move(config);
+  }
+
   static bool is_decoded(const Model& model) { return model.state_->decoded; }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }

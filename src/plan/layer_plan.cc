@@ -198,7 +198,7 @@ class Planner {
  private:
   Planner(const QuantizeConfig& config, Patterns patterns)
       : config_(config),
-        scheme_(*find_scheme(name(config.format))),
+        scheme_(*find_writable_scheme(name(config.format))),
         names_("sensitive_layer_names", config.sensitive_layer_names),
         patterns_(std::move(patterns)),
         widths_("layer_bit_widths", keys_of(config.layer_bit_widths)) {}
@@ -216,7 +216,7 @@ class Planner {
   }
 
   const QuantizeConfig& config_;
-  const Scheme& scheme_;
+  const WritableScheme& scheme_;
   Names names_;
   Patterns patterns_;
   Names widths_;

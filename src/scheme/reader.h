@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <ballast/error.h>
-#include <ballast/mlx_quantization.h>
 #include <ballast/model.h>
 #include <ballast/weights.h>
 #include <ballast/work.h>
@@ -20,6 +19,9 @@
 #include "scheme/time_aware_table.h"
 
 namespace ballast {
+
+// The scheme of weights that are not quantized.
+inline constexpr std::string_view kPlain = "plain";
 
 // The SHA-256 of a file.
 struct FileSum {
@@ -48,8 +50,8 @@ class WeightsReader {
   virtual const std::optional<ModelConfig>& config() const = 0;
   virtual std::span<const std::string> warnings() const { return {}; }
   virtual const Model* stored() const { return nullptr; }
-  // Moves the model out if nothing in it is quantized; do not use the reader afterwards.
-  virtual std::optional<Model> take_plain() { return std::nullopt; }
+  // Moves stored() out; do not use the reader afterwards.
+  virtual std::optional<Model> take_stored() { return std::nullopt; }
   // Whether the files say what dtype and modality the model had before it was quantized, or these are guesses.
   virtual bool knows_original() const = 0;
 
@@ -97,9 +99,6 @@ class WeightsReader {
 bool is_parquet_model(const std::string& path);
 
 Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options);
-// Models whose weights MLX quantized as `config` says, or nobody.
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const MlxQuantization& config);
-std::unique_ptr<WeightsReader> open_plain_reader(Model model);
 
 const WeightsReader& reader_of(const Weights& weights);
 

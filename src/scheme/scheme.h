@@ -8,9 +8,11 @@
 #include <string_view>
 
 #include <ballast/error.h>
+#include <ballast/model.h>
 #include <ballast/tensor.h>
 
 #include "quantize/rows.h"
+#include "scheme/reader.h"
 #include "scheme/writer.h"
 
 namespace ballast {
@@ -46,8 +48,16 @@ class Scheme {
   Scheme& operator=(const Scheme&) = delete;
   virtual ~Scheme() = default;
 
-  virtual std::string_view name() const = 0;  // as --format calls it
+  virtual std::string_view name() const = 0;
 
+  // Takes the model over if its config or tensors show that its weights are stored so, and claims the tensors that they consist
+  // of, after checking every size. Null otherwise; the model stays as it is then.
+  virtual Result<std::unique_ptr<WeightsReader>> open(Model& model) const = 0;
+};
+
+// A scheme that can be written: its name is a --format.
+class WritableScheme : public Scheme {
+ public:
   // What a tensor is quantized as; empty for one that is always left unquantized.
   virtual std::optional<Matrix> matrix_of(const TensorInfo& tensor) const = 0;
   // Refuses columns that groups of this size cannot hold.
@@ -69,10 +79,13 @@ class Scheme {
   virtual std::string_view last_file() const = 0;
 };
 
-const Scheme& mlx_scheme();
-const Scheme& parquet_scheme();
+const WritableScheme& mlx_scheme();
+const WritableScheme& parquet_scheme();
+
+// All of them, in the order in which they are asked whether a model is theirs.
+std::span<const Scheme* const> all_schemes();
 
 // Null for a name that no scheme has.
-const Scheme* find_scheme(std::string_view name);
+const WritableScheme* find_writable_scheme(std::string_view name);
 
 }  // namespace ballast

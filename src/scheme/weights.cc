@@ -14,8 +14,9 @@
 #include "model/state.h"
 #include "scheme/decoded_source.h"
 #include "scheme/foreign.h"
-#include "scheme/mlx/config.h"
+#include "scheme/model_reader.h"
 #include "scheme/reader.h"
+#include "scheme/scheme.h"
 #include "scheme/time_aware.h"
 #include "source/uri.h"
 
@@ -39,21 +40,23 @@ Result<Weights> Weights::open(const std::string& path, const OpenOptions& option
 
 Result<Weights> Weights::from_model(Model model) {
   TRY(refuse_foreign(model));
-  const auto config = TRY(mlx_quantization_of(model));
-  if (config) return Weights(std::make_unique<State>(TRY(open_mlx_reader(std::move(model), *config))));
+  for (const Scheme* const scheme : all_schemes()) {
+    if (auto reader = TRY(scheme->open(model))) return Weights(std::make_unique<State>(std::move(reader)));
+  }
   return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
 }
 
 const std::string& Weights::path() const { return state_->reader->path(); }
 const std::string& Weights::directory() const { return state_->reader->directory(); }
 std::string_view Weights::scheme() const { return state_->reader->scheme(); }
-bool Weights::is_quantized() const { return scheme() != "plain" && std::ranges::any_of(weights(), &Weight::is_quantized); }
+bool Weights::is_quantized() const { return scheme() != kPlain && std::ranges::any_of(weights(), &Weight::is_quantized); }
 std::span<const Weight> Weights::weights() const { return state_->reader->weights(); }
 const Weight* Weights::find(std::string_view name) const { return state_->reader->find(name); }
 Modality Weights::modality() const { return state_->reader->modality(); }
 const std::optional<ModelConfig>& Weights::config() const { return state_->reader->config(); }
 std::span<const std::string> Weights::warnings() const { return state_->reader->warnings(); }
 const Model* Weights::stored() const { return state_->reader->stored(); }
+std::optional<Model> Weights::take_stored() && { return state_->reader->take_stored(); }
 
 std::vector<ModelFile> Weights::files() const {
   std::vector<ModelFile> files = state_->reader->files();
@@ -127,7 +130,7 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
 }
 
 Result<Model> decode(Weights weights, std::optional<DType> dtype) {
-  if (auto plain = weights.state_->reader->take_plain()) return std::move(*plain);
+  if (weights.scheme() == kPlain) return *std::move(weights).take_stored();
   const std::string path = weights.path();
   const std::string directory = weights.directory();
   std::optional<ModelConfig> config = weights.config();

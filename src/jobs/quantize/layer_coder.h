@@ -61,7 +61,7 @@ class LayerCoder {
 
   const Model& model() const { return model_; }
   const QuantizeConfig& config() const { return config_; }
-  const Scheme& scheme() const { return scheme_; }
+  const WritableScheme& scheme() const { return scheme_; }
   Calibration* calibration() const { return calibration_; }
 
  private:
@@ -72,7 +72,7 @@ class LayerCoder {
 
   const Model& model_;
   const QuantizeConfig& config_;
-  const Scheme& scheme_;
+  const WritableScheme& scheme_;
   Calibration* calibration_;
   const WorkOptions& work_;
 };

@@ -6,24 +6,24 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "convert/kernels.h"
-#include "model/state.h"
+#include "scheme/mlx/config.h"
 #include "scheme/mlx/layers.h"
+#include "scheme/mlx/reader.h"
 #include "scheme/mlx/side_files.h"
-#include "scheme/plain_reader.h"
-#include "scheme/reader.h"
+#include "scheme/model_reader.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
 namespace ballast {
 namespace {
 
-class MlxReader final : public WeightsReader {
+class MlxReader final : public ModelReader {
  public:
-  explicit MlxReader(Model model) : model_(std::move(model)) {}
+  explicit MlxReader(Model model) : ModelReader(std::move(model)) {}
 
   Result<void> read_table(const MlxQuantization& config) {
-    layers_ = TRY(find_mlx_layers(model_, config));
-    std::set<const TensorInfo*> belonging;
+    layers_ = TRY(find_mlx_layers(model(), config));
+    std::set<const TensorInfo*> parts;
     for (const MlxLayer& layer : layers_) {
       Weight weight{.name = std::string(layer.packed->name),
                     .dtype = layer.dtype,
@@ -35,35 +35,25 @@ class MlxReader final : public WeightsReader {
                                 .equalized = !layer.restore.empty()},
                     .tensors = {},
                     .rows = layer.rows(),
-                    .file = model_.files()[layer.packed->file].path};
+                    .file = model().files()[layer.packed->file].path};
       for (const TensorInfo* const tensor : {layer.packed, layer.scales, layer.biases}) {
         if (tensor == nullptr) continue;
-        belonging.insert(tensor);
+        parts.insert(tensor);
         weight.tensors.emplace_back(tensor->name);
         weight.bytes += tensor->bytes();
       }
       add(std::move(weight), layer.format());
     }
-    for (const TensorInfo& tensor : model_.tensors()) {
-      if (!belonging.contains(&tensor)) add(plain_weight(model_, tensor));
-    }
-    index_weights();
+    add_others(parts);
     return check_parameters();
   }
 
   std::string_view scheme() const override { return "mlx"; }
-  const std::string& path() const override { return model_.path(); }
-  const std::string& directory() const override { return model_.directory(); }
-  const std::optional<ModelConfig>& config() const override { return model_.config(); }
-  std::span<const std::string> warnings() const override { return model_.warnings(); }
-  const Model* stored() const override { return &model_; }
-  bool knows_original() const override { return false; }
-  Modality modality() const override { return model_.modality(); }
 
   std::vector<ModelFile> files() const override {
-    std::vector<ModelFile> files(model_.files().begin(), model_.files().end());
+    std::vector<ModelFile> files = ModelReader::files();
     for (const std::string_view name : {kTimeAware.file, kEqualization.file}) {
-      std::string path = join_path(model_.directory(), name);
+      std::string path = join_path(directory(), name);
       if (!exists(path).value_or(false)) continue;
       const std::uint64_t size = size_of(path);
       files.push_back({.path = std::move(path), .size = size});
@@ -71,27 +61,25 @@ class MlxReader final : public WeightsReader {
     return files;
   }
 
-  void expect_all() const override { ModelAccess::expect(model_, model_.tensors()); }
-
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
     if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
       return fail(Errc::kUnsupported, "{}: tensor {}: only affine codes with biases can be compared, these are {}",
-                  escape(model_.path()), quote(weight.name), ballast::name(layer.quantization.mode));
+                  escape(path()), quote(weight.name), ballast::name(layer.quantization.mode));
     }
     const RowFormat& rows = format(weight);
-    TRY(model_.read_into(layer.packed->name, first * rows.packed_bytes(), out.packed));
+    TRY(model().read_into(layer.packed->name, first * rows.packed_bytes(), out.packed));
     TRY(read_parameters(*layer.scales, first * rows.groups(), out.scales));
     return read_parameters(*layer.biases, first * rows.groups(), out.offsets);
   }
 
   Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
                          std::span<std::byte> out) const override {
-    return read_mlx_rows(model_, layer_of(weight), first, count, dtype, out);
+    return read_mlx_rows(model(), layer_of(weight), first, count, dtype, out);
   }
 
   Result<std::optional<std::vector<double>>> time_boundaries() const override {
-    const auto file = TRY(open_side_file(model_.directory(), kTimeAware));
+    const auto file = TRY(open_side_file(directory(), kTimeAware));
     if (!file) return std::nullopt;
     TimeAwareTable table;
     if (auto read = read_boundaries(*file, table); !read) return fail_at(escape(file->path()), std::move(read.error()));
@@ -99,15 +87,11 @@ class MlxReader final : public WeightsReader {
   }
 
   Result<std::optional<TimeAwareTable>> read_time_aware() const override {
-    const auto file = TRY(open_side_file(model_.directory(), kTimeAware));
+    const auto file = TRY(open_side_file(directory(), kTimeAware));
     if (!file) return std::nullopt;
     TimeAwareTable table;
     if (auto read = read_time_aware_file(*file, table); !read) return fail_at(escape(file->path()), std::move(read.error()));
     return table;
-  }
-
-  Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const override {
-    return model_.read_into(weight.name, offset, out);
   }
 
  private:
@@ -117,7 +101,7 @@ class MlxReader final : public WeightsReader {
   // Other bits and groups may make other shapes of the same codes. The index of a model that was made here tells how many values
   // there were.
   Result<void> check_parameters() const {
-    const std::string path = join_path(model_.directory(), kIndexFile);
+    const std::string path = join_path(directory(), kIndexFile);
     const auto text = read_text(path);
     simdjson::dom::parser parser;
     const auto index = text ? parse_json(parser, *text) : std::unexpected(text.error());
@@ -164,22 +148,23 @@ class MlxReader final : public WeightsReader {
 
   Result<void> read_parameters(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const {
     const std::uint64_t size = bits(tensor.dtype) / 8;
-    if (tensor.dtype == DType::kF32) return model_.read_into(tensor.name, first * size, std::as_writable_bytes(out));
+    if (tensor.dtype == DType::kF32) return model().read_into(tensor.name, first * size, std::as_writable_bytes(out));
     std::vector<std::byte> bytes(out.size() * size);
-    TRY(model_.read_into(tensor.name, first * size, bytes));
+    TRY(model().read_into(tensor.name, first * size, bytes));
     to_f32(tensor.dtype, bytes.data(), out.size(), std::as_writable_bytes(out).data(), Stores::kOrdinary);
     return {};
   }
 
-  Model model_;
   std::vector<MlxLayer> layers_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model model, const MlxQuantization& config) {
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model) {
+  const auto config = TRY(mlx_quantization_of(model));
+  if (!config) return nullptr;
   auto reader = std::make_unique<MlxReader>(std::move(model));
-  TRY(reader->read_table(config));
+  TRY(reader->read_table(*config));
   return reader;
 }
 

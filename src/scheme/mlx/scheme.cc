@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "model/layer_names.h"
 #include "scheme/matrix.h"
+#include "scheme/mlx/reader.h"
 #include "scheme/mlx/writer.h"
 #include "scheme/scheme.h"
 
@@ -32,9 +33,10 @@ class MlxSizes final : public SizeModel {
   }
 };
 
-class MlxScheme final : public Scheme {
+class MlxScheme final : public WritableScheme {
  public:
   std::string_view name() const override { return "mlx"; }
+  Result<std::unique_ptr<WeightsReader>> open(Model& model) const override { return open_mlx_reader(model); }
 
   std::optional<Matrix> matrix_of(const TensorInfo& tensor) const override {
     if (!is_quantizable(tensor) || !is_layer(tensor)) return std::nullopt;
@@ -106,7 +108,7 @@ class MlxScheme final : public Scheme {
 
 }  // namespace
 
-const Scheme& mlx_scheme() {
+const WritableScheme& mlx_scheme() {
   static const MlxScheme scheme;
   return scheme;
 }

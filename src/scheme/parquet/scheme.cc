@@ -41,9 +41,11 @@ class ParquetSizeModel final : public SizeModel {
   ParquetSizes sizes_;
 };
 
-class ParquetScheme final : public Scheme {
+class ParquetScheme final : public WritableScheme {
  public:
   std::string_view name() const override { return "parquet"; }
+  // Its files hold no tensors: Weights::open() looks for them before it opens a model.
+  Result<std::unique_ptr<WeightsReader>> open(Model&) const override { return nullptr; }
 
   std::optional<Matrix> matrix_of(const TensorInfo& tensor) const override {
     if (!is_quantizable(tensor)) return std::nullopt;
@@ -75,7 +77,7 @@ class ParquetScheme final : public Scheme {
 
 }  // namespace
 
-const Scheme& parquet_scheme() {
+const WritableScheme& parquet_scheme() {
   static const ParquetScheme scheme;
   return scheme;
 }
