@@ -8,6 +8,7 @@
 #include "base/file_names.h"
 #include "base/json_walk.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/safetensors/layout.h"
 #include "scheme/mlx/section.h"
 #include "scheme/mlx/side_files.h"
@@ -62,16 +63,15 @@ std::string with_dtype(std::string_view config, std::string_view dtype) {
   return changed += config.substr(copied);
 }
 
-Result<std::vector<Companion>> find_companions(const std::string& directory, std::string_view dtype) {
-  const auto files = list_folder(directory);
-  if (!files) return fail_at(shown(directory), files.error());
+Result<std::vector<Companion>> find_companions(const Folder& folder, std::string_view dtype) {
+  const auto files = TRY(folder.files());
   std::vector<Companion> companions;
-  const bool is_parquet = std::ranges::any_of(*files, is_parquet_part, &ListedFile::name);
-  for (const ListedFile& file : *files) {
+  const bool is_parquet = std::ranges::any_of(files, is_parquet_part, &ListedFile::name);
+  for (const ListedFile& file : files) {
     const bool is_weights =
         (is_weights_name(file.name) && !is_side_file(file.name)) || (is_parquet && file.name == kParquetMetadataFile);
     if (file.name.starts_with('.') || is_weights || !file.is_regular) continue;
-    companions.push_back({.name = file.name, .path = join_path(directory, file.name)});
+    companions.push_back({.name = file.name, .path = join_path(folder.path(), file.name)});
   }
 
   const auto config = std::ranges::find(companions, kConfigFile, &Companion::name);

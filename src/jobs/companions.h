@@ -9,12 +9,13 @@
 #include <ballast/sink.h>
 
 #include "output/output.h"
+#include "source/path/folder.h"
 
 namespace ballast {
 
 // The files of a model directory that go along with its weights: all but weights of any format, folders and hidden files.
 // config.json gets `dtype`, unless that is empty.
-Result<std::vector<Companion>> find_companions(const std::string& directory, std::string_view dtype);
+Result<std::vector<Companion>> find_companions(const Folder& folder, std::string_view dtype);
 
 // Takes out what is about quantized weights which the output does not have: files, and sections of config.json.
 Result<void> drop_quantization(std::vector<Companion>& companions);

@@ -15,7 +15,7 @@ TEST(Companions, AreAllFilesButWeights) {
     dir.write(name, "x");
   }
   dir.write("config.json", R"({"torch_dtype": "float32"})");
-  const auto found = find_companions(dir.path(), "bfloat16");
+  const auto found = find_companions(Folder(dir.path()), "bfloat16");
   ASSERT_TRUE(found) << found.error().message;
   std::string names;
   for (const Companion& companion : *found) names += companion.name + " ";

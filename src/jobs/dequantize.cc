@@ -43,7 +43,8 @@ std::vector<TensorSpec> declare(const WeightsReader& reader, std::optional<DType
 
 // The files beside the weights, with a config that says nothing about quantization.
 Result<std::vector<Companion>> companions_of(const WeightsReader& source, std::span<const TensorSpec> specs) {
-  auto companions = TRY(find_companions(source.directory(), main_dtype(specs)));
+  if (source.folder() == nullptr) return {};
+  auto companions = TRY(find_companions(*source.folder(), main_dtype(specs)));
   TRY(drop_quantization(companions));
   std::erase_if(companions, [](const Companion& companion) { return companion.name == kParquetMetadataFile; });
   return companions;
@@ -62,7 +63,7 @@ class Dequantization {
       const std::uint64_t bytes = cut(i);
       if (bytes > memory_limit(options_.work)) {
         return fail(Errc::kUnsupported, "{}: tensor {}: a block of it takes {} bytes, the memory limit is {}",
-                    shown(source_.directory()), quote(specs_[i].name), bytes, memory_limit(options_.work));
+                    escape(source_.path()), quote(specs_[i].name), bytes, memory_limit(options_.work));
       }
       largest = std::max(largest, bytes);
     }

@@ -66,7 +66,7 @@ class Validation {
 
  private:
   std::unexpected<Error> fail_tensor(const TensorInfo& tensor, const std::string& message) const {
-    return fail(Errc::kCorrupt, "{}: tensor {}: {}", shown(quantized_.directory()), quote(tensor.name), message);
+    return fail(Errc::kCorrupt, "{}: tensor {}: {}", escape(quantized_.path()), quote(tensor.name), message);
   }
 
   Result<void> pair_tensors() {
@@ -88,7 +88,7 @@ class Validation {
     }
     for (const Weight& tensor : quantized_.weights()) {
       if (!original_.has(tensor.name)) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", shown(quantized_.directory()), quote(tensor.name),
+        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", escape(quantized_.path()), quote(tensor.name),
                     escape(original_.path()));
       }
     }

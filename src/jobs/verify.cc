@@ -6,6 +6,7 @@
 
 #include "base/block_loop.h"
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/locate.h"
@@ -23,8 +24,8 @@ class Verifier {
  public:
   explicit Verifier(const VerifyOptions& options) : options_(options) {}
 
-  Result<VerifyReport> run(const std::string& path) {
-    auto location = locate(path, read_options(options_.open));
+  Result<VerifyReport> run(const std::string& path, Place place) {
+    auto location = locate(std::move(place), read_options(options_.open));
     if (!location) {
       if (location.error().code != Errc::kCorrupt) return std::unexpected(location.error());
       begin("layout");
@@ -44,7 +45,7 @@ class Verifier {
       TRY(hash_files());
     }
     if (report_.ok() && config && config->quantized) {
-      ModelAccess::set_config(models.front(), location->directory, std::move(*config));
+      ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
       TRY(check_quantization(std::move(models.front())));
     }
     return std::move(report_);
@@ -114,14 +115,14 @@ class Verifier {
 
   // The config, if there is one that can be read.
   Result<std::optional<ModelConfig>> check_config(const Location& location) {
-    if (location.config_path.empty()) return std::nullopt;
+    if (!location.has_config) return std::nullopt;
     begin("config");
-    const std::string place = shown(location.config_path);
-    const auto text = read_text(location.config_path, read_options(options_.open));
-    if (!text && text.error().code != Errc::kCorrupt) return fail_at(place, text.error());
-    auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
+    const std::string place = shown(join_path(location.folder->path(), kConfigFile));
+    const auto text = location.folder->read_text(kConfigFile);
+    if (!text && text.error().code != Errc::kCorrupt) return std::unexpected(text.error());
+    auto config = text ? parse_config(**text) : Result<ModelConfig>(std::unexpected(text.error()));
     if (!config) {
-      defect(fmt::format("{}: {}", place, config.error().message));
+      defect(text ? fmt::format("{}: {}", place, config.error().message) : config.error().message);
       return std::nullopt;
     }
     check_tensors_against(*config, place);
@@ -247,19 +248,19 @@ class Verifier {
 };
 
 // Parquet, whose metadata has the checksums of its files.
-Result<VerifyReport> verify_parquet(const std::string& path, const VerifyOptions& options) {
+Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, const VerifyOptions& options) {
   VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
   if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
   const auto defect = [&](std::string message) {
     report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
   };
-  const auto weights = Weights::open(path, options.open);
-  if (!weights && weights.error().code != Errc::kCorrupt) return std::unexpected(weights.error());
-  if (!weights) {
-    defect(weights.error().message);
+  const auto opened = open_parquet_reader(path, std::move(folder), options.open);
+  if (!opened && opened.error().code != Errc::kCorrupt) return std::unexpected(opened.error());
+  if (!opened) {
+    defect(opened.error().message);
     return report;
   }
-  const WeightsReader& reader = reader_of(*weights);
+  const WeightsReader& reader = **opened;
   for (const ModelFile& file : reader.files()) {
     report.files.push_back({.path = without_secrets(file.path), .size = file.size});
     report.bytes += file.size;
@@ -278,7 +279,9 @@ Result<VerifyReport> verify_parquet(const std::string& path, const VerifyOptions
 }  // namespace
 
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
-  return is_parquet_model(path) ? verify_parquet(path, options) : Verifier(options).run(path);
+  Place place = TRY(find_place(path, read_options(options.open)));
+  if (place.folder && TRY(is_parquet_model(*place.folder))) return verify_parquet(path, std::move(*place.folder), options);
+  return Verifier(options).run(path, std::move(place));
 }
 
 }  // namespace ballast

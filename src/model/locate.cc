@@ -20,11 +20,9 @@ std::string ignored(std::string_view file, std::string_view winner) {
   return fmt::format("{} is ignored: {} wins", file, winner);
 }
 
-Result<std::set<std::string>> list_names(const std::string& folder, const ReadOptions& options) {
-  const auto files = list_folder(folder, options);
-  if (!files) return fail_at(shown(folder), files.error());
+Result<std::set<std::string>> list_names(const Folder& folder) {
   std::set<std::string> names;
-  for (const ListedFile& file : *files) names.insert(file.name);
+  for (const ListedFile& file : TRY(folder.files())) names.insert(file.name);
   return names;
 }
 
@@ -119,35 +117,34 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
 
 }  // namespace
 
-Result<Location> locate(const std::string& given, const ReadOptions& options) {
-  const auto pinned = pin_path(given, options);
-  if (!pinned) return fail_at(shown(given), pinned.error());
-  const std::string& path = *pinned;
-  if (!is_folder(path) && !file_name(path).ends_with(".index.json")) return Location{.files = {path}};
-  if (!is_folder(path)) {
-    auto location = TRY(locate_index(path, options));
-    location.directory = parent_path(path);
-    const std::string config = join_path(location.directory, kConfigFile);
-    const auto is_there = exists(config, options);
-    if (!is_there) return fail_at(shown(config), is_there.error());
-    if (*is_there) location.config_path = config;
-    return location;
-  }
-  const auto names = TRY(list_names(path, options));
-  auto location = TRY(locate_in(path, names, options));
-  location.directory = path;
-  if (names.contains(std::string(kConfigFile))) location.config_path = join_path(path, kConfigFile);
+Result<Place> find_place(const std::string& given, const ReadOptions& options) {
+  auto path = pin_path(given, options);
+  if (!path) return fail_at(shown(given), path.error());
+  Place place{.path = std::move(*path), .folder = {}};
+  if (is_folder(place.path)) place.folder = TRY(Folder::list(place.path, options));
+  return place;
+}
+
+Result<Location> locate(Place place, const ReadOptions& options) {
+  if (!place.folder && !file_name(place.path).ends_with(".index.json")) return Location{.files = {place.path}};
+  Location location =
+      TRY(place.folder ? locate_in(place.path, TRY(list_names(*place.folder)), options) : locate_index(place.path, options));
+  location.folder = place.folder ? std::move(*place.folder) : Folder(parent_path(place.path), options);
+  location.has_config = TRY(location.folder->has(kConfigFile));
   return location;
+}
+
+Result<Location> locate(const std::string& given, const ReadOptions& options) {
+  return locate(TRY(find_place(given, options)), options);
 }
 
 Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options) {
   const auto error_here = [&](Errc code, std::string message) {
     return fail_at(shown(given), Error{.code = code, .message = std::move(message)});
   };
-  const auto directory = pin_path(given, options);
-  if (!directory) return fail_at(shown(given), directory.error());
-  if (!is_folder(*directory)) return error_here(Errc::kNotFound, "not a directory");
-  const auto names = TRY(list_names(*directory, options));
+  Place place = TRY(find_place(given, options));
+  if (!place.folder) return error_here(Errc::kNotFound, "not a directory");
+  const auto names = TRY(list_names(*place.folder));
   if (!names.contains(std::string(kConfigFile))) return error_here(Errc::kNotFound, "no config.json");
 
   Location location;
@@ -155,21 +152,21 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
   for (const std::string_view name : {kIndexFile, kSingleFiles[0], kSingleFiles[1], kSingleFiles[2]}) {
     if (!names.contains(std::string(name))) continue;
     if (!winner.empty()) {
-      const bool is_of_index = std::ranges::find(location.files, join_path(*directory, name)) != location.files.end();
+      const bool is_of_index = std::ranges::find(location.files, join_path(place.path, name)) != location.files.end();
       if (!is_of_index) location.warnings.push_back(ignored(name, winner));
       continue;
     }
     winner = name;
     if (winner == kIndexFile) {
-      auto found = TRY(locate_index(join_path(*directory, name), options));
+      auto found = TRY(locate_index(join_path(place.path, name), options));
       location = std::move(found);
     } else {
-      location.files = {join_path(*directory, name)};
+      location.files = {join_path(place.path, name)};
     }
   }
   if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
-  location.directory = *directory;
-  location.config_path = join_path(*directory, kConfigFile);
+  location.folder = std::move(place.folder);
+  location.has_config = true;
   return location;
 }
 

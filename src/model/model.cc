@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
 #include "model/locate.h"
@@ -60,6 +61,12 @@ Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
   return open_at(path, std::move(*location), options);
 }
 
+Result<Model> ModelAccess::open(const std::string& given, Place place, const OpenOptions& options) {
+  auto location = locate(std::move(place), read_options(options));
+  if (!location) return std::unexpected(location.error());
+  return Model::open_at(given, std::move(*location), options);
+}
+
 Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
   auto location = locate_pretrained(directory, read_options(options));
   if (!location) return std::unexpected(location.error());
@@ -76,15 +83,17 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   if (!report.contradictions.empty()) return std::unexpected(std::move(report.contradictions.front()));
   Model model = ModelAccess::join(path, std::move(shards), std::move(report.joined));
   State& state = *model.state_;
-  state.directory = std::move(location.directory);
   state.warnings = std::move(location.warnings);
   std::ranges::move(report.oddities, std::back_inserter(state.warnings));
-  if (!location.config_path.empty()) {
-    const auto text = read_text(location.config_path, read_options(options));
-    auto config = text ? parse_config(*text) : Result<ModelConfig>(std::unexpected(text.error()));
-    if (!config) return fail_at(shown(location.config_path), config.error());
+  if (location.index) state.parameters_by_index = location.index->parameters;
+  if (location.has_config) {
+    const auto text = location.folder->read_text(kConfigFile);
+    if (!text) return std::unexpected(text.error());
+    auto config = parse_config(**text);
+    if (!config) return fail_at(shown(join_path(location.folder->path(), kConfigFile)), config.error());
     state.config = std::move(*config);
   }
+  state.folder = std::move(location.folder);
   return model;
 }
 
@@ -126,7 +135,10 @@ Result<Model> Model::from_tensors(std::span<const TensorView> tensors, const std
 }
 
 const std::string& Model::path() const { return state_->path; }
-const std::string& Model::directory() const { return state_->directory; }
+const std::string& Model::directory() const {
+  static const std::string kNone;
+  return state_->folder ? state_->folder->path() : kNone;
+}
 std::span<const ModelFile> Model::files() const { return state_->files; }
 std::span<const TensorInfo> Model::tensors() const { return state_->tensors; }
 Format Model::format() const { return state_->shards.empty() ? Format::kSafetensors : state_->shards.front().format; }

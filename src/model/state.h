@@ -10,14 +10,16 @@
 
 #include "base/bytes.h"
 #include "base/name_index.h"
+#include "model/locate.h"
 #include "model/shards.h"
+#include "source/path/folder.h"
 
 namespace ballast {
 
 // What a model is made of; its member functions are spread over several files.
 struct Model::State {
   std::string path;
-  std::string directory;
+  std::optional<Folder> folder;  // that the files belong to; empty for a single file
   std::vector<Shard> shards;
   std::vector<ModelFile> files;     // of `shards`, one each
   LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
@@ -25,6 +27,7 @@ struct Model::State {
   Metadata metadata;
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
+  std::optional<std::uint64_t> parameters_by_index;  // see ShardIndex
   bool decoded = false;  // tensors are what quantized weights stand for: the config may say more than is true of them
 
   Result<const TensorInfo*> get(std::string_view name) const;
@@ -42,11 +45,11 @@ struct Model::State {
 // Lets other parts of the library at the files of a model.
 struct ModelAccess {
   // A model of decoded weights, whose one file is `source`, said to be at `path`.
-  static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::string directory,
+  static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::optional<Folder> folder,
                                     std::optional<ModelConfig> config, std::vector<std::string> warnings) {
     auto model = Model::open_source(std::move(source), path, {});
     if (!model) return model;
-    model->state_->directory = std::move(directory);
+    model->state_->folder = std::move(folder);
     model->state_->config = std::move(config);
     model->state_->warnings = std::move(warnings);
     model->state_->decoded = true;
@@ -54,10 +57,17 @@ struct ModelAccess {
   }
   // A model of files that are open and do not contradict each other; one file needs no joined tables.
   static Model join(const std::string& path, std::vector<Shard> shards, JoinedTables joined = {});
-  static void set_config(Model& model, std::string directory, ModelConfig config) {
-    model.state_->directory = std::move(directory);
+  static void set_folder(Model& model, Location location, ModelConfig config) {
+    model.state_->folder = std::move(location.folder);
     model.state_->config = std::move(config);
+    if (location.index) model.state_->parameters_by_index = location.index->parameters;
   }
+  // Model::open() of a path that is known to lead to `place`.
+  static Result<Model> open(const std::string& given, Place place, const OpenOptions& options);
+
+  // Null for a single file.
+  static const Folder* folder(const Model& model) { return model.state_->folder ? &*model.state_->folder : nullptr; }
+  static std::optional<std::uint64_t> parameters_by_index(const Model& model) { return model.state_->parameters_by_index; }
 
   static bool is_decoded(const Model& model) { return model.state_->decoded; }
 

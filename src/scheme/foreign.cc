@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "source/path/path.h"
+#include "model/state.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -179,15 +179,12 @@ Result<Found> find_in_side_file(const std::string& text, const SideFile& file) {
                              .evidence = fmt::format("{}: {} {}", file.name, key, describe(value))};
 }
 
-Result<Found> find_beside(const std::string& directory) {
+Result<Found> find_beside(const Folder& folder) {
   for (const SideFile& file : kSideFiles) {
-    const std::string path = join_path(directory, file.name);
-    const auto is_there = exists(path);
-    if (!is_there) return fail_at(shown(path), is_there.error());
-    if (!*is_there) continue;
-    const auto text = read_text(path);
-    auto found = text ? find_in_side_file(*text, file) : std::unexpected(text.error());
-    if (!found) return fail_at(shown(path), found.error());
+    const auto text = TRY(folder.read_text(file.name));
+    if (!text) continue;
+    auto found = find_in_side_file(*text, file);
+    if (!found) return fail_at(shown(join_path(folder.path(), file.name)), found.error());
     if (*found) return found;
   }
   return std::nullopt;
@@ -211,11 +208,12 @@ Result<std::optional<ForeignQuantization>> find_foreign(const Model& model) {
   if (auto in_metadata = find_in_metadata(model)) return in_metadata;
   auto named = find_in_names(model);
   if (named && named->scheme != kUnknown) return named;
-  if (is_decoded || model.directory().empty()) return named;
+  const Folder* const folder = ModelAccess::folder(model);
+  if (is_decoded || folder == nullptr) return named;
   // Beside weights that are all plain floats such a file is left over from other weights.
   const auto holds_codes = [](const TensorInfo& tensor) { return may_hold_codes(tensor); };
   if (!named && std::ranges::none_of(model.tensors(), holds_codes)) return std::nullopt;
-  auto beside = TRY(find_beside(model.directory()));
+  auto beside = TRY(find_beside(*folder));
   return beside ? beside : named;
 }
 

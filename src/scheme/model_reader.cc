@@ -36,6 +36,8 @@ Weight plain_weight(const TensorInfo& tensor, const std::string& file) {
 
 }  // namespace
 
+const Folder* ModelReader::folder() const { return ModelAccess::folder(model_); }
+
 void ModelReader::expect_all() const { ModelAccess::expect(model_, model_.tensors()); }
 
 Result<void> ModelReader::read_codes(const Weight& weight, std::uint64_t, const CodedRows&) const {

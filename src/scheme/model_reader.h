@@ -17,7 +17,7 @@ namespace ballast {
 class ModelReader : public WeightsReader {
  public:
   const std::string& path() const override { return model_.path(); }
-  const std::string& directory() const override { return model_.directory(); }
+  const Folder* folder() const override;
   std::vector<ModelFile> files() const override { return {model_.files().begin(), model_.files().end()}; }
   Modality modality() const override { return model_.modality(); }
   const std::optional<ModelConfig>& config() const override { return model_.config(); }

@@ -16,8 +16,10 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "model/state.h"
 #include "quantize/rows.h"
 #include "scheme/load_codes.h"
+#include "scheme/mlx/config.h"
 #include "scheme/mlx/decode.h"
 #include "scheme/mlx/layers.h"
 #include "scheme/reader.h"
@@ -213,25 +215,25 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
 }
 
 Result<QuantizedWeights> load_quantized_weights(const std::string& directory, const LoadOptions& options) {
-  if (is_parquet_model(directory)) {
-    const auto reader = TRY(open_parquet_reader(directory, {}));
+  Place place = TRY(find_place(directory));
+  if (place.folder && TRY(is_parquet_model(*place.folder))) {
+    const auto reader = TRY(open_parquet_reader(directory, std::move(*place.folder), {}));
     auto loaded = TRY(load_codes(*reader, options));
     auto state = std::make_unique<QuantizedWeights::State>(directory, config_of(*reader), std::move(loaded));
     state->group(*reader);
     return QuantizedWeights(std::move(state));
   }
-  auto config = read_mlx_quantization(directory);
-  if (!config) return std::unexpected(config.error());
-  const auto model = TRY(Model::open(directory));
-  if (!*config) {
+  const auto model = TRY(ModelAccess::open(directory, std::move(place), {}));
+  auto config = TRY(mlx_quantization_of(model));
+  if (!config) {
     return fail(Errc::kNotFound,
                 "{}: no quantization_config.json, and no config.json with a section quantization or "
                 "quantization_config",
                 shown(directory));
   }
-  const auto layers = TRY(find_mlx_layers(model, **config));
+  const auto layers = TRY(find_mlx_layers(model, *config));
   auto loaded = TRY(model.load_all(options));
-  auto state = std::make_unique<QuantizedWeights::State>(directory, std::move(**config), std::move(loaded));
+  auto state = std::make_unique<QuantizedWeights::State>(directory, std::move(*config), std::move(loaded));
   state->group(model, layers);
   return QuantizedWeights(std::move(state));
 }

@@ -17,6 +17,7 @@
 
 #include "quantize/rows.h"
 #include "scheme/time_aware_table.h"
+#include "source/path/folder.h"
 
 namespace ballast {
 
@@ -44,7 +45,7 @@ class WeightsReader {
 
   virtual std::string_view scheme() const = 0;
   virtual const std::string& path() const = 0;
-  virtual const std::string& directory() const = 0;
+  virtual const Folder* folder() const = 0;  // null for a single file
   virtual std::vector<ModelFile> files() const = 0;
   virtual Modality modality() const = 0;
   virtual const std::optional<ModelConfig>& config() const = 0;
@@ -95,10 +96,11 @@ class WeightsReader {
   mutable std::map<std::string_view, const Weight*> index_;
 };
 
-// Whether a path is a directory of Parquet V2 Extended.
-bool is_parquet_model(const std::string& path);
+// Whether a folder holds Parquet V2 Extended.
+Result<bool> is_parquet_model(const Folder& folder);
 
-Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options);
+// `given` is the path as the user gave it.
+Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& given, Folder folder, const OpenOptions& options);
 
 const WeightsReader& reader_of(const Weights& weights);
 

@@ -34,8 +34,10 @@ Weights::~Weights() = default;
 const WeightsReader& reader_of(const Weights& weights) { return *weights.state_->reader; }
 
 Result<Weights> Weights::open(const std::string& path, const OpenOptions& options) {
-  if (!is_parquet_model(path)) return from_model(TRY(Model::open(path, options)));
-  return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, options))));
+  Place place = TRY(find_place(path, read_options(options)));
+  if (!place.folder || !TRY(is_parquet_model(*place.folder)))
+    return from_model(TRY(ModelAccess::open(path, std::move(place), options)));
+  return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, std::move(*place.folder), options))));
 }
 
 Result<Weights> Weights::from_model(Model model) {
@@ -47,7 +49,11 @@ Result<Weights> Weights::from_model(Model model) {
 }
 
 const std::string& Weights::path() const { return state_->reader->path(); }
-const std::string& Weights::directory() const { return state_->reader->directory(); }
+const std::string& Weights::directory() const {
+  static const std::string kNone;
+  const Folder* const folder = state_->reader->folder();
+  return folder != nullptr ? folder->path() : kNone;
+}
 std::string_view Weights::scheme() const { return state_->reader->scheme(); }
 bool Weights::is_quantized() const { return scheme() != kPlain && std::ranges::any_of(weights(), &Weight::is_quantized); }
 std::span<const Weight> Weights::weights() const { return state_->reader->weights(); }
@@ -132,12 +138,13 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
 Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   if (weights.scheme() == kPlain) return *std::move(weights).take_stored();
   const std::string path = weights.path();
-  const std::string directory = weights.directory();
+  const Folder* const given = weights.state_->reader->folder();
+  std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
   std::optional<ModelConfig> config = weights.config();
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
   auto source = open_decoded(std::move(weights), dtype);
   if (!source) return fail_at(shown(path), source.error());
-  return ModelAccess::open_decoded(std::move(*source), path, directory, std::move(config), std::move(warnings));
+  return ModelAccess::open_decoded(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings));
 }
 
 }  // namespace ballast

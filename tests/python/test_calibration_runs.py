@@ -368,7 +368,7 @@ class TestFilesThatAreRefused:
             message = one_error_line(run("convert", folder, out, *options), 3)
             assert "cannot be left out or renamed, since timeaware.safetensors tells of them" in message
         (folder / "equalization.safetensors").unlink()
-        assert "is missing, but config.json tells of it" in one_error_line(run("convert", folder, out), 3)
+        assert "is missing, but config.json names it" in one_error_line(run("convert", folder, out), 3)
         assert contents(out) == before
 
     def rewrite(self, folder, column, change):
@@ -423,7 +423,7 @@ class TestFilesThatAreRefused:
         folder = made("mlx")
         assert json.loads((folder / "config.json").read_text())["time_aware_file"] == "timeaware.safetensors"
         (folder / "timeaware.safetensors").unlink()
-        expected = "timeaware.safetensors: is missing, but config.json tells of it"
+        expected = "timeaware.safetensors: is missing, but config.json names it"
         self.check(run, small, folder, expected, commands=["validate"])
         assert expected in run("verify", folder).stdout and expected in run("inspect", folder).stderr
         # Weights do not need it, and a run that is taken up makes it again.

@@ -244,7 +244,7 @@ AGAIN = (
 )
 # Those that are broken off by a signal, at which call of the system.
 BROKEN_OFF = {
-    "convert: shards to shards": ("pwrite64", "INT", 9),
+    "convert: shards to shards": ("pwrite64", "INT", 11),
     "convert: its kind to f64": ("pwrite64", "INT", 5),
     "quantize: mlx, search, 4 bits": ("pwrite64", "INT", 12),
     "quantize: mlx, hqq, groups of 64": ("pwrite64", "INT", 100),

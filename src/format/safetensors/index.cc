@@ -1,6 +1,7 @@
 #include "format/safetensors/index.h"
 
 #include <filesystem>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/fail.h"
@@ -37,20 +38,29 @@ Result<ShardIndex> parse_index(std::string_view text) {
 
   ShardIndex index;
   std::unordered_set<std::string_view> seen;
+  std::unordered_map<std::string_view, std::string> shards;  // their normal names
   for (const auto [tensor, value] : map) {
     std::string_view shard;
     if (value.get(shard) != simdjson::SUCCESS) {
       return fail(Errc::kCorrupt, "the shard of tensor {} is not a string", quote(tensor));
     }
     if (!seen.insert(tensor).second) return fail(Errc::kCorrupt, "duplicate tensor {}", quote(tensor));
-    TRY(check_shard_name(shard, tensor));
-    const std::string normal = std::filesystem::path(shard).lexically_normal().string();  // ./a is a
+    auto& normal = shards[shard];
+    if (normal.empty()) {
+      TRY(check_shard_name(shard, tensor));
+      normal = std::filesystem::path(shard).lexically_normal().string();  // ./a is a
+    }
     index.entries.push_back({.tensor = std::string(tensor), .shard = normal});
   }
   if (index.entries.empty()) return fail(Errc::kCorrupt, "'weight_map' is empty");
 
   std::uint64_t total = 0;
   if (root.at_pointer("/metadata/total_size").get(total) == simdjson::SUCCESS) index.total_size = total;
+  std::uint64_t parameters = 0;
+  const bool is_ours = root.at_pointer("/metadata/ballast_key").error() == simdjson::SUCCESS;
+  if (is_ours && root.at_pointer("/metadata/total_parameters").get(parameters) == simdjson::SUCCESS) {
+    index.parameters = parameters;
+  }
   return index;
 }
 

@@ -19,6 +19,7 @@ struct IndexEntry {
 struct ShardIndex {
   std::vector<IndexEntry> entries;  // in the order of the file
   std::optional<std::uint64_t> total_size;
+  std::optional<std::uint64_t> parameters;  // logical ones, in an index that quantize has written
 };
 
 Result<ShardIndex> parse_index(std::string_view text);

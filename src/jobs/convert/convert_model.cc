@@ -246,7 +246,7 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
   bool is_same = selection.targets.size() == model.tensors().size();
   for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
   for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
-    const auto file = TRY(open_side_file(model.directory(), kind));
+    const auto file = TRY(open_side_file(model, kind));
     if (!file || is_same) continue;
     return fail(Errc::kUnsupported,
                 "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
@@ -271,11 +271,11 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     report.data_bytes += safetensors::data_bytes(selection.targets[i]).value_or(0);
   }
   std::vector<Companion> companions;
-  if (!model.directory().empty()) {
+  if (const Folder* const folder = ModelAccess::folder(model)) {
     const bool is_decoded = ModelAccess::is_decoded(model);
     if (!is_decoded) TRY(check_side_files(model, selection));
     const bool has_new_dtype = report.converted > 0 || is_decoded;
-    companions = TRY(find_companions(model.directory(), has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
+    companions = TRY(find_companions(*folder, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
     if (is_decoded) TRY(drop_quantization(companions));
   }
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());

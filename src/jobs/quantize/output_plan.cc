@@ -88,8 +88,8 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
     output.time_boundaries = coder.calibration()->boundaries();
   }
   if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
-  if (!model.directory().empty()) {
-    output.companions = TRY(find_companions(model.directory(), {}));
+  if (const Folder* const folder = ModelAccess::folder(model)) {
+    output.companions = TRY(find_companions(*folder, {}));
     if (ModelAccess::is_decoded(model)) TRY(drop_quantization(output.companions));
     leave_out_quantization(output.companions);
   }

@@ -15,7 +15,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "source/path/path.h"
+#include "model/state.h"
+#include "source/path/folder.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -193,16 +194,12 @@ std::string_view without_suffix(std::string_view tensor) {
   return tensor;
 }
 
-// quantization_config.json, if the directory has it.
-Result<std::optional<MlxQuantization>> read_own(const std::string& directory) {
-  const std::string path = join_path(directory, kQuantizationConfigFile);
-  const auto is_there = exists(path);
-  if (!is_there) return fail_at(shown(path), is_there.error());
-  if (!*is_there) return std::nullopt;
-  const auto text = read_text(path);
-  if (!text) return fail_at(shown(path), text.error());
+// quantization_config.json, if the folder has it.
+Result<std::optional<MlxQuantization>> read_own(const Folder& folder) {
+  const auto text = TRY(folder.read_text(kQuantizationConfigFile));
+  if (!text) return std::nullopt;
   auto config = parse_mlx_quantization(*text);
-  if (!config) return fail_at(shown(path), config.error());
+  if (!config) return fail_at(shown(join_path(folder.path(), kQuantizationConfigFile)), config.error());
   return std::move(*config);
 }
 
@@ -256,28 +253,23 @@ Result<std::optional<MlxQuantization>> parse_mlx_quantization_section(std::strin
 }
 
 Result<std::optional<MlxQuantization>> read_mlx_quantization(const std::string& directory) {
-  auto own = read_own(directory);
+  const Folder folder(directory);
+  auto own = read_own(folder);
   if (!own || *own) return own;
-  const std::string path = join_path(directory, kConfigFile);
-  const auto is_there = exists(path);
-  if (!is_there) return fail_at(shown(path), is_there.error());
-  if (!*is_there) return std::nullopt;
-  const auto text = read_text(path);
-  if (!text) return fail_at(shown(path), text.error());
+  const auto text = TRY(folder.read_text(kConfigFile));
+  if (!text) return std::nullopt;
   auto config = parse_mlx_quantization_section(*text);
-  if (!config) return fail_at(shown(path), config.error());
+  if (!config) return fail_at(shown(join_path(directory, kConfigFile)), config.error());
   return config;
 }
 
 Result<std::optional<MlxQuantization>> mlx_quantization_of(const Model& model) {
-  if (model.directory().empty()) return std::nullopt;
-  // A server is asked only for what can matter.
-  const auto is_scales = [](const TensorInfo& tensor) { return tensor.name.ends_with(".scales"); };
-  const bool may_have_own = !is_uri(model.directory()) || std::ranges::any_of(model.tensors(), is_scales);
-  auto own = may_have_own ? read_own(model.directory()) : std::nullopt;
+  const Folder* const folder = ModelAccess::folder(model);
+  if (folder == nullptr) return std::nullopt;
+  auto own = read_own(*folder);
   if (!own || *own || !model.config()) return own;
   auto config = parse_mlx_quantization_section(model.config()->json);
-  if (!config) return fail_at(shown(join_path(model.directory(), kConfigFile)), config.error());
+  if (!config) return fail_at(shown(join_path(folder->path(), kConfigFile)), config.error());
   return config;
 }
 

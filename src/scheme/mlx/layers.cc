@@ -130,9 +130,9 @@ Result<MlxLayer> make_layer(const Model& model, const MlxQuantization& config, s
 }
 
 // The columns' scales of those layers that have some, from the file beside the weights.
-Result<void> read_equalization(const std::string& directory, std::vector<MlxLayer>& layers) {
+Result<void> read_equalization(const Model& model, std::vector<MlxLayer>& layers) {
   constexpr std::string_view kSuffix = ".equalization_scales";
-  const auto file = TRY(open_side_file(directory, kEqualization));
+  const auto file = TRY(open_side_file(model, kEqualization));
   if (!file) return {};
   const std::string path = file->path();
   for (const TensorInfo& tensor : file->tensors()) {
@@ -166,7 +166,7 @@ Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const MlxQuant
     layers.push_back(std::move(layer));
   }
   std::ranges::sort(layers, {}, &MlxLayer::name);
-  TRY(read_equalization(model.directory(), layers));
+  TRY(read_equalization(model, layers));
   return layers;
 }
 

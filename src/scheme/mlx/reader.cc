@@ -2,10 +2,10 @@
 #include <set>
 
 #include "base/fail.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "convert/kernels.h"
+#include "model/state.h"
 #include "scheme/mlx/config.h"
 #include "scheme/mlx/layers.h"
 #include "scheme/mlx/reader.h"
@@ -53,8 +53,8 @@ class MlxReader final : public ModelReader {
   std::vector<ModelFile> files() const override {
     std::vector<ModelFile> files = ModelReader::files();
     for (const std::string_view name : {kTimeAware.file, kEqualization.file}) {
-      std::string path = join_path(directory(), name);
-      if (!exists(path).value_or(false)) continue;
+      if (folder() == nullptr || !folder()->has(name).value_or(false)) continue;
+      std::string path = join_path(folder()->path(), name);
       const std::uint64_t size = size_of(path);
       files.push_back({.path = std::move(path), .size = size});
     }
@@ -79,7 +79,7 @@ class MlxReader final : public ModelReader {
   }
 
   Result<std::optional<std::vector<double>>> time_boundaries() const override {
-    const auto file = TRY(open_side_file(directory(), kTimeAware));
+    const auto file = TRY(open_side_file(model(), kTimeAware));
     if (!file) return std::nullopt;
     TimeAwareTable table;
     if (auto read = read_boundaries(*file, table); !read) return fail_at(escape(file->path()), std::move(read.error()));
@@ -87,7 +87,7 @@ class MlxReader final : public ModelReader {
   }
 
   Result<std::optional<TimeAwareTable>> read_time_aware() const override {
-    const auto file = TRY(open_side_file(directory(), kTimeAware));
+    const auto file = TRY(open_side_file(model(), kTimeAware));
     if (!file) return std::nullopt;
     TimeAwareTable table;
     if (auto read = read_time_aware_file(*file, table); !read) return fail_at(escape(file->path()), std::move(read.error()));
@@ -98,23 +98,16 @@ class MlxReader final : public ModelReader {
   // Layers are the first weights.
   const MlxLayer& layer_of(const Weight& weight) const { return layers_[static_cast<std::size_t>(&weight - weights().data())]; }
 
-  // Other bits and groups may make other shapes of the same codes. The index of a model that was made here tells how many values
-  // there were.
+  // Other bits and groups may make other shapes of the same codes. The index of a model that quantize has written says how many
+  // values there were.
   Result<void> check_parameters() const {
-    const std::string path = join_path(directory(), kIndexFile);
-    const auto text = read_text(path);
-    simdjson::dom::parser parser;
-    const auto index = text ? parse_json(parser, *text) : std::unexpected(text.error());
-    std::uint64_t told = 0;
-    if (!index || (*index)["metadata"]["ballast_key"].error() != simdjson::SUCCESS ||
-        (*index)["metadata"]["total_parameters"].get(told) != simdjson::SUCCESS) {
-      return {};
-    }
+    const auto expected = ModelAccess::parameters_by_index(model());
+    if (!expected) return {};
     std::uint64_t found = 0;
     for (const Weight& weight : weights()) found += weight.elements();
-    if (found == told) return {};
-    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}", shown(path),
-                told, found);
+    if (found == *expected) return {};
+    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}",
+                shown(join_path(folder()->path(), kIndexFile)), *expected, found);
   }
 
   static Result<void> read_boundaries(const Model& file, TimeAwareTable& table) {

@@ -4,24 +4,23 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "source/path/path.h"
+#include "model/state.h"
 #include "source/uri.h"
 
 namespace ballast {
 
 bool is_side_file(std::string_view name) { return name == kTimeAware.file || name == kEqualization.file; }
 
-Result<std::optional<Model>> open_side_file(const std::string& directory, const SideFileKind& kind) {
-  if (directory.empty()) return std::nullopt;
-  const std::string path = join_path(directory, kind.file);
-  const auto is_there = exists(path);
-  if (!is_there) return fail_at(shown(path), is_there.error());
-  if (!*is_there) {
-    const auto config = read_text(join_path(directory, kConfigFile));
+Result<std::optional<Model>> open_side_file(const Model& model, const SideFileKind& kind) {
+  const Folder* const folder = ModelAccess::folder(model);
+  if (folder == nullptr) return std::nullopt;
+  const std::string path = join_path(folder->path(), kind.file);
+  if (!TRY(folder->has(kind.file))) {
+    if (!model.config()) return std::nullopt;
     simdjson::dom::parser parser;
-    const auto root = config ? parse_json(parser, *config) : std::unexpected(config.error());
-    if (!root || (*root)[kind.member].error() != simdjson::SUCCESS) return std::nullopt;
-    return fail(Errc::kCorrupt, "{}: is missing, but config.json tells of it", shown(path));
+    const auto root = TRY(parse_json(parser, model.config()->json));
+    if (root[kind.member].error() != simdjson::SUCCESS) return std::nullopt;
+    return fail(Errc::kCorrupt, "{}: is missing, but config.json names it", shown(path));
   }
   auto file = TRY(Model::open(path));
   const auto format = file.metadata().find("format");

@@ -23,7 +23,7 @@ inline constexpr SideFileKind kEqualization{
 // Whether a file of this name is one of these.
 bool is_side_file(std::string_view name);
 
-// Nothing if the directory does not have it and does not tell of it.
-Result<std::optional<Model>> open_side_file(const std::string& directory, const SideFileKind& kind);
+// Empty if the model's folder does not have it and its config does not promise it.
+Result<std::optional<Model>> open_side_file(const Model& model, const SideFileKind& kind);
 
 }  // namespace ballast

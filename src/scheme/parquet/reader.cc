@@ -98,12 +98,12 @@ Result<Entry> describe(const parquet::Block& block) {
 
 class ParquetReader final : public WeightsReader {
  public:
-  ParquetReader(std::string path, std::string directory, ReadOptions options)
-      : path_(std::move(path)), directory_(std::move(directory)), options_(std::move(options)) {}
+  ParquetReader(std::string path, Folder folder, ReadOptions options)
+      : path_(std::move(path)), folder_(std::move(folder)), options_(std::move(options)) {}
 
   Result<void> open() {
     const auto library = TRY(parquet::load_library());
-    const std::string path = join_path(directory_, kParquetMetadataFile);
+    const std::string path = join_path(folder_.path(), kParquetMetadataFile);
     const auto text = read_text(path, options_);
     if (!text) return fail_at(shown(path), text.error());
     const auto metadata = parse_parquet_metadata(*text);
@@ -112,10 +112,9 @@ class ParquetReader final : public WeightsReader {
       if (name(known) == metadata->modality) modality_ = known;
     }
     boundaries_ = metadata->time_boundaries;
-    const std::string config_path = join_path(directory_, kConfigFile);
-    if (const auto config_text = read_text(config_path, options_)) {
+    if (const auto config_text = TRY(folder_.read_text(kConfigFile))) {
       auto config = parse_config(*config_text);
-      if (!config) return fail_at(shown(config_path), config.error());
+      if (!config) return fail_at(shown(join_path(folder_.path(), kConfigFile)), config.error());
       config_ = std::move(*config);
     }
     for (const ParquetMetadata::Part& part : metadata->parts) {
@@ -131,7 +130,7 @@ class ParquetReader final : public WeightsReader {
 
   std::string_view scheme() const override { return "parquet"; }
   const std::string& path() const override { return path_; }
-  const std::string& directory() const override { return directory_; }
+  const Folder* folder() const override { return &folder_; }
   const std::optional<ModelConfig>& config() const override { return config_; }
   Modality modality() const override { return modality_; }
   bool knows_original() const override { return true; }
@@ -172,7 +171,7 @@ class ParquetReader final : public WeightsReader {
       }
     }
     if (!table && boundaries_) {
-      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", shown(directory_),
+      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", shown(folder_.path()),
                   kParquetMetadataFile);
     }
     return table;
@@ -225,7 +224,7 @@ class ParquetReader final : public WeightsReader {
   // Blocks of weights that are not quantized lie side by side, as their rows do.
   Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const override {
     if (weight.is_quantized() || offset > weight.bytes || out.size() > weight.bytes - offset) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(directory_),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(folder_.path()),
                   quote(weight.name), weight.bytes, out.size(), offset);
     }
     std::uint64_t begin = 0;
@@ -244,7 +243,7 @@ class ParquetReader final : public WeightsReader {
 
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
-    Part opened{.path = join_path(directory_, part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
+    Part opened{.path = join_path(folder_.path(), part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
     auto source = open_path(opened.path, {.access = Access::kPread, .stop = options_.stop});
     if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
@@ -276,7 +275,7 @@ class ParquetReader final : public WeightsReader {
       const std::uint64_t rows = places.back().first_row + places.back().rows;
       const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
       if (rows != tensor.rows || places.size() != count) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", shown(directory_),
+        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", shown(folder_.path()),
                     quote(tensor.name), places.size(), count, rows, tensor.rows);
       }
     }
@@ -344,7 +343,7 @@ class ParquetReader final : public WeightsReader {
   template <class Work>
   Result<void> for_each_part(const Weight& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
     if (first > tensor.rows || count > tensor.rows - first) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(directory_),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(folder_.path()),
                   quote(tensor.name), tensor.rows, count, first);
     }
     for (const Place& place : places_.find(tensor.name)->second) {
@@ -377,7 +376,7 @@ class ParquetReader final : public WeightsReader {
   }
 
   std::string path_;
-  std::string directory_;
+  Folder folder_;
   ReadOptions options_;
   Modality modality_ = Modality::kUnknown;
   std::optional<ModelConfig> config_;
@@ -390,20 +389,14 @@ class ParquetReader final : public WeightsReader {
 
 }  // namespace
 
-bool is_parquet_model(const std::string& path) {
-  if (!is_folder(path)) return false;
-  // Of a server it takes more requests to tell what there is than to ask for one file.
-  const auto files = is_uri(path) ? Result<std::vector<ListedFile>>() : list_folder(path);
-  if (files && std::ranges::any_of(*files, is_parquet_part, &ListedFile::name)) return true;
-  const auto text = read_text(join_path(path, kParquetMetadataFile));
-  return text && text->find(kParquetFormat) != std::string::npos;
+Result<bool> is_parquet_model(const Folder& folder) {
+  if (std::ranges::any_of(TRY(folder.files()), is_parquet_part, &ListedFile::name)) return true;
+  const auto text = TRY(folder.read_text(kParquetMetadataFile));
+  return text && text->contains(kParquetFormat);
 }
 
-Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& path, const OpenOptions& options) {
-  const ReadOptions read = read_options(options);
-  const auto pinned = pin_path(path, read);
-  if (!pinned) return fail_at(shown(path), pinned.error());
-  auto reader = std::make_unique<ParquetReader>(without_secrets(path), *pinned, read);
+Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& given, Folder folder, const OpenOptions& options) {
+  auto reader = std::make_unique<ParquetReader>(without_secrets(given), std::move(folder), read_options(options));
   TRY(reader->open());
   return reader;
 }

@@ -1,0 +1,39 @@
+#include "source/path/folder.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/try.h"
+#include "source/uri.h"
+
+namespace ballast {
+
+Result<Folder> Folder::list(std::string path, const ReadOptions& options) {
+  Folder folder(std::move(path), options);
+  folder.listed_ = TRY(folder.files());
+  return folder;
+}
+
+Result<std::vector<ListedFile>> Folder::files() const {
+  if (listed_) return *listed_;
+  auto files = list_folder(path_, options_);
+  return files ? std::move(files) : fail_at(shown(path_), files.error());
+}
+
+Result<bool> Folder::has(std::string_view name) const {
+  if (listed_) return std::ranges::binary_search(*listed_, name, {}, &ListedFile::name);
+  const std::string path = join_path(path_, name);
+  const auto found = exists(path, options_);
+  return found ? found : fail_at(shown(path), found.error());
+}
+
+Result<std::optional<std::string>> Folder::read_text(std::string_view name) const {
+  const bool is_there = TRY(has(name));
+  if (!is_there) return std::nullopt;
+  const std::string path = join_path(path_, name);
+  auto text = ballast::read_text(path, options_);
+  if (!text) return fail_at(shown(path), text.error());
+  return std::move(*text);
+}
+
+}  // namespace ballast
