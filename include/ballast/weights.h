@@ -95,4 +95,7 @@ class Weights {
 // model of plain weights is the stored one, which has.
 Result<Model> decode(Weights weights, std::optional<DType> dtype = {});
 
+// The tensors of a model as they are stored, or the decoded weights of Parquet, which stores no tensors.
+Result<Model> open_stored(const std::string& path, const OpenOptions& options = {});
+
 }  // namespace ballast

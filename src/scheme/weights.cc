@@ -33,6 +33,12 @@ Weights::~Weights() = default;
 
 const WeightsReader& reader_of(const Weights& weights) { return *weights.state_->reader; }
 
+Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
+  Place place = TRY(find_place(path, read_options(options)));
+  if (!place.folder || !TRY(is_parquet_model(*place.folder))) return ModelAccess::open(path, std::move(place), options);
+  return decode(TRY(Weights::open(path, options)));
+}
+
 Result<Weights> Weights::open(const std::string& path, const OpenOptions& options) {
   Place place = TRY(find_place(path, read_options(options)));
   if (!place.folder || !TRY(is_parquet_model(*place.folder)))

@@ -67,6 +67,20 @@ def test_python_opens_parquet(run, tiny, tmp_path):
             np.testing.assert_array_equal(np.asarray(model[name], np.float32), values.astype(np.float32))
 
 
+def test_python_decodes_mlx_where_asked_to(run, tiny, tmp_path):
+    import ballast
+
+    quantize(run, tiny, tmp_path / "q", "--format", "mlx", "--group-size", "64")
+    done(run("dequantize", tmp_path / "q", tmp_path / "plain"))
+    expected = read_safetensors(tmp_path / "plain" / "model.safetensors")
+    assert ballast.open(tmp_path / "q")[WEIGHT].dtype == "U32"
+    with ballast.open(tmp_path / "q", decode=True) as model:
+        assert set(model) == set(expected) and model[WEIGHT].dtype == "BF16"
+        for name, values in expected.items():
+            np.testing.assert_array_equal(np.asarray(model[name], np.float32), values.astype(np.float32))
+        np.testing.assert_array_equal(np.asarray(model[WEIGHT][3:5], np.float32), expected[WEIGHT][3:5].astype(np.float32))
+
+
 def test_mlx_stays_mlx_without_a_dtype(run, tiny, tmp_path):
     quantize(run, tiny, tmp_path / "q", "--format", "mlx", "--group-size", "64")
     assert done(run("convert", tmp_path / "q", tmp_path / "out")).stderr == ""

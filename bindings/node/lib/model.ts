@@ -44,6 +44,8 @@ export interface SliceOptions {
 }
 
 export interface OpenOptions {
+  /** Tensors are the weights of a quantized model, decoded when they are read, not its codes and scales. Always so for Parquet. */
+  decode?: boolean;
   /** False maps nothing: `tensor()` is refused, and everything copies. */
   mmap?: boolean;
   /** Accepts exactly what the reference implementation does. */
@@ -53,7 +55,8 @@ export interface OpenOptions {
 }
 
 const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
-export const OPEN_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: BYTES, signal: check.signal };
+export const FILE_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: BYTES, signal: check.signal };
+const OPEN_CHECKS = { decode: check.flag, ...FILE_CHECKS };
 const SLICE_CHECKS = { signal: check.signal };
 const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
 
@@ -302,12 +305,12 @@ export async function openAs<M extends Model>(
   modelClass: new (handle: object) => M,
   path: NativePath,
   pretrained: boolean,
-  options: { mmap?: boolean; reference?: boolean; maxHeaderBytes?: number; signal?: AbortSignal },
+  options: { decode?: boolean; mmap?: boolean; reference?: boolean; maxHeaderBytes?: number; signal?: AbortSignal },
 ): Promise<M> {
-  const { mmap = true, reference = false, maxHeaderBytes = 100_000_000, signal } = options;
+  const { decode = false, mmap = true, reference = false, maxHeaderBytes = 100_000_000, signal } = options;
   let job: Job<NativeModel> | undefined;
   try {
-    const opened = await read(signal, () => (job = native.open(path, { pretrained, mmap, reference, maxHeaderBytes })));
+    const opened = await read(signal, () => (job = native.open(path, { pretrained, decode, mmap, reference, maxHeaderBytes })));
     const handle = {};
     unclaimed.set(handle, opened);
     return new modelClass(handle);

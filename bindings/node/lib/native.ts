@@ -60,6 +60,7 @@ export interface NativeSink {
 
 export interface NativeOpenOptions {
   pretrained: boolean;
+  decode: boolean;
   mmap: boolean;
   reference: boolean;
   maxHeaderBytes: number;

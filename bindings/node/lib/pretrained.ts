@@ -3,10 +3,10 @@
 import * as check from './arguments';
 import { ArchitectureError, BallastError } from './errors';
 import { read } from './jobs';
-import { handleOf, Model, type ModelConfig, type ModelPath, OPEN_CHECKS, openAs, type OpenOptions } from './model';
+import { handleOf, Model, type ModelConfig, type ModelPath, FILE_CHECKS, openAs, type OpenOptions } from './model';
 import type { NativeArchitecture } from './native';
 
-export interface LoadOptions extends OpenOptions {
+export interface LoadOptions extends Omit<OpenOptions, 'decode'> {
   /** Who is told what was loaded: a function of a line, or `console.log` for true. */
   log?: boolean | ((line: string) => void);
 }
@@ -17,7 +17,7 @@ const logCheck: check.Check<boolean | ((line: string) => void)> = (name, value) 
   }
   return value as boolean | ((line: string) => void);
 };
-const LOAD_CHECKS = { ...OPEN_CHECKS, log: logCheck };
+const LOAD_CHECKS = { ...FILE_CHECKS, log: logCheck };
 
 type Loaded<M extends Model> = new (handle: object) => M;
 

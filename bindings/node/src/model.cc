@@ -129,11 +129,13 @@ Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request) {
   const Visit visit(*users, job);
   request.options.writable_views = true;
   request.options.stop = [users] { return users->are_all_stopped(); };
-  auto model = request.pretrained ? load_pretrained(request.path, request.options) : Model::open(request.path, request.options);
-  if (!model && model.error().code == Errc::kUnsupported && !request.pretrained) {
-    auto weights = Weights::open(request.path, request.options);  // Parquet has no tensors, but weights
-    model = weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
-  }
+  const auto open = [&]() -> Result<Model> {
+    if (request.pretrained) return load_pretrained(request.path, request.options);
+    if (!request.decode) return open_stored(request.path, request.options);
+    auto weights = Weights::open(request.path, request.options);
+    return weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
+  };
+  auto model = open();
   if (!model) return std::unexpected(std::move(model.error()));
   return std::make_shared<const Opened>(Opened{.users = std::move(users), .model = *std::move(model)});
 }
@@ -169,12 +171,13 @@ void NativeModel::define(Napi::Env env, Napi::Object& exports) {
   exports.Set("open", Napi::Function::New(env, &NativeModel::open));
 }
 
-// (path, {pretrained, mmap, reference, maxHeaderBytes})
+// (path, {pretrained, decode, mmap, reference, maxHeaderBytes})
 Napi::Value NativeModel::open(const Napi::CallbackInfo& info) {
   const auto options = info[1].As<Napi::Object>();
   const OpenRequest request{
       .path = text_of(info[0]),
       .pretrained = flag(options, "pretrained"),
+      .decode = flag(options, "decode"),
       .options = {.access = flag(options, "mmap") ? Access::kAuto : Access::kPread,
                   .strictness = flag(options, "reference") ? Strictness::kReference : Strictness::kStrict,
                   .max_header_bytes = number(options, "maxHeaderBytes")},

@@ -46,6 +46,7 @@ struct Source {
 struct OpenRequest {
   std::string path;
   bool pretrained = false;  // as load_pretrained() opens it
+  bool decode = false;      // quantized weights
   OpenOptions options;
 };
 

@@ -34,7 +34,7 @@ const WRONG: unknown[] = [
 ];
 
 const WATCH = ['progress', 'signal'];
-const OPEN = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
+const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
 const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardBytes', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
 const QUANTIZE = [
   'deploymentProfile', 'bitWidth', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
@@ -48,9 +48,9 @@ type Call = { use: (...given: never[]) => unknown; works: () => unknown[]; optio
 
 /** Functions, arguments that work, and the names of options, which come last. */
 const CALLS: Record<string, Call> = {
-  openModel: { use: ballast.openModel, works: () => [sample, {}], options: OPEN },
-  loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...OPEN, 'log'] },
-  'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...OPEN, 'log'] },
+  openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE] },
+  loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...FILE, 'log'] },
+  'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...FILE, 'log'] },
   saveFile: { use: ballast.saveFile, works: () => ['a.safetensors', ARRAYS(), FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },

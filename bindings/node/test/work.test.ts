@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 
 import {
-  BelowMinimumError, CancelledError, convertModel, type ConvertOptions, MissingError, openModel, type Progress, type ProgressReport, quantizeModel,
+  type BF16Array, BelowMinimumError, CancelledError, convertModel, type ConvertOptions, MissingError, openModel, type Progress, type ProgressReport, quantizeModel,
   type QuantizeOptions, saveFile, tensorOf, UnsupportedError, validateModel,
 } from 'ballast';
 import { beforeAll, describe, expect, test } from 'vitest';
@@ -50,6 +50,32 @@ describe('convertModel()', () => {
     await expect(convertModel(sample, join(folder, 'out.safetensors'), { dtypeRules: { bias: 'U8' } })).rejects.toBeInstanceOf(UnsupportedError);
     await expect(convertModel(sample, join(sample, 'out.safetensors'))).rejects.toMatchObject({ code: 'ERR_BALLAST_WRITE' });
     expect(existsSync(join(folder, 'out'))).toBe(false);
+  });
+});
+
+describe.each(['mlx', 'parquet'] as const)('openModel() of %s', (format) => {
+  const out = join(folder, `coded-${format}`);
+  beforeAll(() => quantizeModel(sample, out, { format, bitWidth: 4, groupSize: 32, sync: false }));
+
+  test('decodes weights when they are read', async () => {
+    const original = await openModel(sample);
+    const model = await openModel(out, { decode: true });
+    expect([...model.names].sort()).toEqual([...original.names].sort());
+    expect(model.info('embed.weight')).toMatchObject({ dtype: 'BF16', shape: original.info('embed.weight').shape });
+    const values = (await model.read('embed.weight', { dtype: 'F32' })) as Float32Array;
+    const wanted = (await original.read('embed.weight', { dtype: 'F32' })) as Float32Array;
+    const worst = Math.max(...values.map((value, i) => Math.abs(value - wanted[i]!)));
+    expect(worst).toBeGreaterThan(0);
+    expect(worst).toBeLessThan(0.5);
+    const rows = (await model.slice('embed.weight', [1, 3])) as BF16Array;
+    expect(rows.toFloat32()).toEqual(values.slice(32, 96));
+    expect(() => model.tensor('embed.weight')).toThrow(/decoded when they are read/);
+  });
+
+  test('gives stored tensors otherwise, where there are some', async () => {
+    const model = await openModel(out);
+    expect(model.has('embed.scales')).toBe(format === 'mlx');
+    expect(model.info('embed.weight').dtype).toBe(format === 'mlx' ? 'U32' : 'BF16');
   });
 });
 

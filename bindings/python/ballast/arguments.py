@@ -100,6 +100,7 @@ _KINDS: dict[str, Callable[[str, Any], Any]] = {
     "memory_limit": _whole(2**63 - 1),
     "min_accuracy": _number,
     "mmap": _flag,
+    "decode": _flag,
     "name": text,
     "reference": _flag,
     "rename": _pairs,

@@ -374,17 +374,22 @@ class Model(Mapping[str, Tensor]):
         self.close()
 
 
-def open(path: Path, *, mmap: bool = True, reference: bool = False, max_header_bytes: int = 100_000_000) -> Model:
+def open(
+    path: Path, *, decode: bool = False, mmap: bool = True, reference: bool = False, max_header_bytes: int = 100_000_000
+) -> Model:
     """Opens a SafeTensors file, MLX JSON, an index or a model directory. Reads headers only.
 
-    Without `mmap` nothing is mapped, and every access copies. `reference` accepts exactly what the reference implementation
-    does, names that are there twice included.
+    The tensors of a quantized model are those that are stored: codes and scales. With `decode` they are the weights under
+    their original names, decoded when they are read; so are those of Parquet, which stores no tensors. Without `mmap` nothing
+    is mapped, and every access copies. `reference` accepts exactly what the reference implementation does, duplicate names
+    included.
 
     >>> model = ballast.open(path)
     >>> model["bias"].numpy().flags.writeable
     False
     """
-    return Model(_core.open(path_of(path), **checked(mmap=mmap, reference=reference, max_header_bytes=max_header_bytes)))
+    options = checked(decode=decode, mmap=mmap, reference=reference, max_header_bytes=max_header_bytes)
+    return Model(_core.open(path_of(path), **options))
 
 
 def from_bytes(data: Any, name: str = "<memory>", *, reference: bool = False) -> Model:

@@ -32,15 +32,14 @@ namespace {
 
 namespace nb = nanobind;
 
-OpenModel open(const FsPath& path, bool map, bool reference, std::uint64_t max_header_bytes) {
+OpenModel open(const FsPath& path, bool decoded, bool map, bool reference, std::uint64_t max_header_bytes) {
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes,
                             .stop = was_interrupted};
   auto model = released([&]() -> Result<Model> {
-    auto opened = Model::open(path.get(), options);
-    if (opened || opened.error().code != Errc::kUnsupported) return opened;
-    auto weights = Weights::open(path.get(), options);  // Parquet has no tensors, but weights
+    if (!decoded) return open_stored(path.get(), options);
+    auto weights = Weights::open(path.get(), options);
     return weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
   });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
@@ -183,7 +182,7 @@ const std::shared_ptr<const Model>& OpenModel::held() const {
 }
 
 void bind_model(nb::module_& module) {
-  module.def("open", &open, nb::arg("path"), nb::arg("mmap"), nb::arg("reference"), nb::arg("max_header_bytes"));
+  module.def("open", &open, nb::arg("path"), nb::arg("decode"), nb::arg("mmap"), nb::arg("reference"), nb::arg("max_header_bytes"));
   module.def("from_buffer", &from_buffer, nb::arg("buffer").none(), nb::arg("name"), nb::arg("reference"));
   module.def("from_tensors", &from_tensors, nb::arg("tensors"), nb::arg("name"), nb::arg("metadata").none());
   nb::class_<OpenModel>(module, "OpenModel")

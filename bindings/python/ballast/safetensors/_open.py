@@ -232,7 +232,7 @@ def _is_mapped(backend: str) -> bool:
 def _open(path: str, is_mapped: bool) -> _core.OpenModel:
     if "://" in path:
         with reading(_HEADER, shown(path)):
-            return _core.open(path, is_mapped, True, _LARGEST_HEADER)
+            return _core.open(path, decode=False, mmap=is_mapped, reference=True, max_header_bytes=_LARGEST_HEADER)
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -245,7 +245,7 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
             return _open_descriptor(file.fileno(), path, is_mapped)
     with reading(_HEADER, path):
         try:
-            return _core.open(path, is_mapped, True, _LARGEST_HEADER)
+            return _core.open(path, decode=False, mmap=is_mapped, reference=True, max_header_bytes=_LARGEST_HEADER)
         except ReadError:
             if is_file:
                 open(path, "rb").close()  # which tells better why it cannot be read
@@ -255,7 +255,7 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
 def _open_descriptor(descriptor: int, path: str, is_mapped: bool) -> _core.OpenModel:
     given = f"/proc/self/fd/{descriptor}"
     try:
-        return _core.open(given, is_mapped, True, _LARGEST_HEADER)
+        return _core.open(given, decode=False, mmap=is_mapped, reference=True, max_header_bytes=_LARGEST_HEADER)
     except (CorruptError, UnsupportedError) as error:
         raise worded(_HEADER, path, without_path(given, str(error))) from None
 
