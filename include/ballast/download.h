@@ -19,7 +19,7 @@ struct DownloadOptions {
 struct DownloadedFile {
   std::string path;
   std::uint64_t size = 0;
-  bool was_there = false;  // whole, from an earlier time
+  bool was_there = false;  // already complete
   std::string checked;  // "sha256" or "git" if its sum is what the server said; else nothing but its length is known to be right
 };
 
@@ -30,7 +30,7 @@ struct DownloadReport {
 };
 
 // Fetches a file or a model's files, several parts at a time. Files get their names when they are whole and their sums are
-// right; what was fetched before a failure or a kill is kept in NAME.ballast-incomplete, and is gone on from unless the server's
+// right; what was fetched before a failure or a kill is kept in NAME.ballast-incomplete, and is resumed unless the server's
 // file has changed. An empty `folder` stands for the cache of the hub, for models of the hub alone.
 Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options = {});
 

@@ -14,8 +14,8 @@ enum class Errc {
   kUnsupported,      // well formed, but nothing here can do what was asked of it
   kNotFound,         // no such file or tensor
   kInvalidArgument,  // the caller's mistake
-  kBelowMinimum,     // done, and found worse than the caller would have it
-  kCancelled,        // a progress callback said stop
+  kBelowMinimum,     // finished, but below the minimum that the caller set
+  kCancelled,        // a progress callback or a stop token said stop
 };
 
 std::string_view name(Errc code);  // ReadError, WriteError and so on, as the packages for other languages call them

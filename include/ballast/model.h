@@ -44,12 +44,12 @@ struct Location;  // internal: which files a path stands for
 class Source;     // internal: bytes, wherever they are
 
 // The weights of one model: one file or many shards, under one table of names. Opening reads headers only, whatever the size of
-// the data, except for MLX JSON, which is text and is gone over once. All const members may be called from many threads at once.
+// the data, except for MLX JSON, which is text and is scanned once. All const members may be called from many threads at once.
 class Model {
  public:
   // Opens a SafeTensors file, MLX JSON (`*.mlx`), an index (`*.index.json`) or a model directory. In a directory it takes the
-  // index, else a set of shards, else model.safetensors, weights.safetensors, weights.mlx or what single-format weights there
-  // are; see docs/design.md. All of these may be on a server: https://…, s3://bucket/…, hf://org/repo[@revision][/file]; see
+  // index, else a set of shards, else model.safetensors, weights.safetensors, weights.mlx or all other SafeTensors
+  // files; see docs/design.md. All of these may be on a server: https://…, s3://bucket/…, hf://org/repo[@revision][/file]; see
   // docs/remote.md.
   static Result<Model> open(const std::string& path, const OpenOptions& options = {});
 

@@ -62,7 +62,7 @@ struct QuantizeReport {
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
   bool passed = true;     // every layer is as good as min_accuracy asks
-  bool was_done = false;  // an earlier run had finished; nothing was done, and layers are not told
+  bool was_done = false;  // an earlier run had finished; nothing was done, and `layers` is empty
   std::vector<std::string> warnings;
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
@@ -90,7 +90,7 @@ struct QuantizePlan {
   std::uint64_t source_bytes = 0;    // of the files of weights that would be read
   std::uint64_t bytes = 0;           // of all layers
   Modality modality = Modality::kUnknown;
-  std::string key;  // a hash of the settings and the model's files: the same plan has the same
+  std::string key;  // a hash of the settings and the model's files: equal plans have equal keys
 };
 
 // Decides what quantize_model() would do, and writes nothing. Layers are tried as there, to find bits that reach min_accuracy or

@@ -43,7 +43,7 @@ Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model
                                                               const StatsOptions& options = {});
 
 // What makes values suspect. The last three hold for weights: floating tensors of two or more dimensions, since biases and norms
-// are often constant for good.
+// are often constant for a good reason.
 struct ValueLimits {
   bool allow_nan = false;
   bool allow_infinity = false;

@@ -35,7 +35,8 @@ struct VerifiedFile {
 
 struct VerifyReport {
   std::vector<VerifiedFile> files;
-  std::vector<std::string> checks;   // those made: layout, header, index or shards, config, architecture, values, sha256
+  std::vector<std::string>
+      checks;  // those made: layout, header, index or shards, config, architecture, values, sha256, quantization
   std::vector<std::string> skipped;  // what was not checked, and why
   std::vector<Defect> defects;
   std::vector<std::string> warnings;
@@ -46,8 +47,8 @@ struct VerifyReport {
 };
 
 // Checks what opening checks, but goes on after the first defect; of a quantized model also the sizes of its parts, what its
-// metadata says, and the checksums of its files where it has some. Fails only when there is nothing to check: the path is missing
-// or cannot be read.
+// metadata says, and the checksums of its files where it has some. Fails only when it cannot check: the path is
+// missing or cannot be read, a library is missing, or the work was cancelled.
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
 
 }  // namespace ballast

@@ -41,7 +41,7 @@ struct Weight {
   std::uint64_t elements() const;
 };
 
-class WeightsReader;  // internal: decodes what one container holds
+class WeightsReader;  // internal: decodes what one scheme stores
 
 // A model's logical weights: the one way to open a model that may be quantized. Opening reads headers, configs and side files, no
 // values. All const members may be called from many threads at once.
@@ -60,7 +60,7 @@ class Weights {
   const std::string& directory() const;     // empty for a lone file
   std::string_view scheme() const;          // mlx or parquet, if the model says so; plain otherwise
   bool is_quantized() const;                // some of the weights are
-  std::span<const Weight> weights() const;  // quantized ones by name, then the others in the order of the files
+  std::span<const Weight> weights() const;  // the order is that of the scheme, and always the same
   const Weight* find(std::string_view name) const;
   std::vector<ModelFile> files() const;   // of weights, side files included
   std::uint64_t parameter_count() const;  // of logical weights
@@ -85,6 +85,7 @@ class Weights {
  private:
   friend const WeightsReader& reader_of(const Weights& weights);
   friend Result<Model> decode(Weights weights, std::optional<DType> dtype);
+  friend Result<Model> open_stored(const std::string& path, const OpenOptions& options);
   struct State;
   explicit Weights(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

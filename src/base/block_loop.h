@@ -57,7 +57,7 @@ struct BlockLoop {
 
 inline constexpr std::uint64_t kDefaultMemory = std::uint64_t{384} << 20;
 
-// The memory limit that the caller's stands for.
+// The limit in effect.
 inline std::uint64_t memory_limit(const WorkOptions& work) { return work.memory_limit != 0 ? work.memory_limit : kDefaultMemory; }
 
 // How many threads fit into what a memory limit leaves, at least 1.

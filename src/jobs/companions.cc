@@ -84,7 +84,7 @@ Result<std::vector<Companion>> find_companions(const Folder& folder, std::string
 
 void leave_out_quantization(std::vector<Companion>& companions) {
   std::erase_if(companions, [](const Companion& companion) {
-    return companion.name == kQuantizationConfigFile || is_side_file(companion.name);
+    return file_role(companion.name) == FileRole::kQuantization || is_side_file(companion.name);
   });
 }
 

@@ -46,7 +46,7 @@ class Validation {
 
   Result<QuantizeReport> run() {
     TRY(pair_tensors());
-    const auto sums = TRY(quantized_.hash_files());
+    const auto sums = TRY(quantized_.hash_files(before_total_is_known()));
     for (const FileSum& sum : sums) {
       if (!sum.agrees()) return fail(Errc::kCorrupt, "{}", sum.difference());
     }
@@ -186,6 +186,14 @@ class Validation {
 
   const Model& original_;
   const WeightsReader& quantized_;
+  // Hashing comes before it is known how much there is to compare.
+  WorkOptions before_total_is_known() const {
+    WorkOptions work = options_.work;
+    if (!work.progress) return work;
+    work.progress = [this](std::uint64_t, std::uint64_t, std::string_view what) { return options_.work.progress(0, 0, what); };
+    return work;
+  }
+
   const ValidateOptions& options_;
   std::vector<Pair> pairs_;
   std::vector<Block> blocks_;

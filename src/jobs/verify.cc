@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "model/locate.h"
+#include "model/read_config.h"
 #include "model/shards.h"
 #include "model/state.h"
 #include "scheme/reader.h"
@@ -68,8 +69,8 @@ class Verifier {
         continue;
       }
       Error& error = shard.error();
-      const bool unlisted = error.code == Errc::kNotFound && location.index;
-      if (unlisted) {
+      const bool is_missing = error.code == Errc::kNotFound && location.index;
+      if (is_missing) {
         report_.defects.push_back({.check = "index", .message = std::move(error.message)});
       } else if (error.code == Errc::kCorrupt || error.code == Errc::kUnsupported) {
         add_file(file, size_of(file), 0);
@@ -115,18 +116,17 @@ class Verifier {
 
   // The config, if there is one that can be read.
   Result<std::optional<ModelConfig>> check_config(const Location& location) {
-    if (!location.has_config) return std::nullopt;
+    if (!location.folder) return std::nullopt;
+    const auto config = read_config(*location.folder);
+    if (config && !*config) return std::nullopt;
     begin("config");
-    const std::string place = shown(join_path(location.folder->path(), kConfigFile));
-    const auto text = location.folder->read_text(kConfigFile);
-    if (!text && text.error().code != Errc::kCorrupt) return std::unexpected(text.error());
-    auto config = text ? parse_config(**text) : Result<ModelConfig>(std::unexpected(text.error()));
     if (!config) {
-      defect(text ? fmt::format("{}: {}", place, config.error().message) : config.error().message);
+      if (config.error().code != Errc::kCorrupt) return std::unexpected(config.error());
+      defect(config.error().message);
       return std::nullopt;
     }
-    check_tensors_against(*config, place);
-    return std::move(*config);
+    check_tensors_against(**config, shown(join_path(location.folder->path(), kConfigFile)));
+    return *config;
   }
 
   void check_tensors_against(const ModelConfig& config, const std::string& place) {
@@ -151,7 +151,7 @@ class Verifier {
     }
   }
 
-  // File by file: text in one that stands for no value must not hide what is in the others.
+  // File by file: text in one file that cannot be parsed must not hide defects in the others.
   Result<void> check_all_values(std::span<const Model> models) {
     begin("values");
     for (const Model& model : models) {
@@ -280,7 +280,7 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
 
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
   Place place = TRY(find_place(path, read_options(options.open)));
-  if (place.folder && TRY(is_parquet_model(*place.folder))) return verify_parquet(path, std::move(*place.folder), options);
+  if (is_parquet_model(place)) return verify_parquet(path, std::move(*place.folder), options);
   return Verifier(options).run(path, std::move(place));
 }
 

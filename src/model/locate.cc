@@ -130,7 +130,6 @@ Result<Location> locate(Place place, const ReadOptions& options) {
   Location location =
       TRY(place.folder ? locate_in(place.path, TRY(list_names(*place.folder)), options) : locate_index(place.path, options));
   location.folder = place.folder ? std::move(*place.folder) : Folder(parent_path(place.path), options);
-  location.has_config = TRY(location.folder->has(kConfigFile));
   return location;
 }
 
@@ -166,7 +165,6 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
   }
   if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
   location.folder = std::move(place.folder);
-  location.has_config = true;
   return location;
 }
 

@@ -24,7 +24,6 @@ struct Location {
   std::string index_path;          // empty without an index
   std::optional<safetensors::ShardIndex> index;
   std::optional<Folder> folder;  // that the files belong to; empty for a single file
-  bool has_config = false;       // the folder has a config.json
   std::vector<std::string> warnings;
 };
 

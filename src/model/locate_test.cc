@@ -33,7 +33,7 @@ TEST(Locate, AnyOtherPathIsAFile) {
   const auto location = locate(dir.path("x.bin"));
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("x.bin")));
-  EXPECT_FALSE(location->has_config);
+  EXPECT_FALSE(location->folder);
   EXPECT_EQ(location->index_path, "");
 }
 
@@ -46,7 +46,7 @@ TEST(Locate, IndexGivenByPathNamesItsShardsOnce) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("b.safetensors"), dir.path("sub/a.safetensors")));
   EXPECT_EQ(location->index_path, path);
-  EXPECT_TRUE(location->has_config);
+  EXPECT_EQ(location->folder->path() + "/", dir.path(""));
   ASSERT_TRUE(location->index);
   EXPECT_EQ(location->index->entries.size(), 3);
 }

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/file_names.h"
 #include "base/text.h"
 #include "format/safetensors/layout.h"
 #include "model/locate.h"
 #include "model/modality.h"
+#include "model/read_config.h"
 #include "model/slice.h"
 #include "model/state.h"
 #include "source/uri.h"
@@ -86,11 +86,9 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   state.warnings = std::move(location.warnings);
   std::ranges::move(report.oddities, std::back_inserter(state.warnings));
   if (location.index) state.parameters_by_index = location.index->parameters;
-  if (location.has_config) {
-    const auto text = location.folder->read_text(kConfigFile);
-    if (!text) return std::unexpected(text.error());
-    auto config = parse_config(**text);
-    if (!config) return fail_at(shown(join_path(location.folder->path(), kConfigFile)), config.error());
+  if (location.folder) {
+    auto config = read_config(*location.folder);
+    if (!config) return std::unexpected(config.error());
     state.config = std::move(*config);
   }
   state.folder = std::move(location.folder);

@@ -198,7 +198,7 @@ class Planner {
  private:
   Planner(const QuantizeConfig& config, Patterns patterns)
       : config_(config),
-        scheme_(*find_writable_scheme(name(config.format))),
+        scheme_(scheme_of(config.format)),
         names_("sensitive_layer_names", config.sensitive_layer_names),
         patterns_(std::move(patterns)),
         widths_("layer_bit_widths", keys_of(config.layer_bit_widths)) {}
@@ -259,6 +259,14 @@ Plan Plan::with_column_scales(std::vector<std::vector<float>> scales) const {
   Plan changed = *this;
   for (std::size_t i = 0; i < scales.size(); ++i) changed.layers_[i].restore = std::move(scales[i]);
   return changed;
+}
+
+const WritableScheme& scheme_of(QuantizeFormat format) {
+  switch (format) {
+    case QuantizeFormat::kMlx: return mlx_scheme();
+    case QuantizeFormat::kParquet: break;
+  }
+  return parquet_scheme();
 }
 
 }  // namespace ballast

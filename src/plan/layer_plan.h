@@ -8,6 +8,8 @@
 #include <ballast/model.h>
 #include <ballast/quantize_config.h>
 
+#include "scheme/scheme.h"
+
 namespace ballast {
 
 // What becomes of one tensor.
@@ -47,5 +49,7 @@ class Plan {
 
 // Whether a model makes images or sound, or its layers are told a time.
 bool is_diffusion_model(const Model& model, Modality modality);
+
+const WritableScheme& scheme_of(QuantizeFormat format);
 
 }  // namespace ballast

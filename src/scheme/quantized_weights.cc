@@ -216,7 +216,7 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
 
 Result<QuantizedWeights> load_quantized_weights(const std::string& directory, const LoadOptions& options) {
   Place place = TRY(find_place(directory));
-  if (place.folder && TRY(is_parquet_model(*place.folder))) {
+  if (is_parquet_model(place)) {
     const auto reader = TRY(open_parquet_reader(directory, std::move(*place.folder), {}));
     auto loaded = TRY(load_codes(*reader, options));
     auto state = std::make_unique<QuantizedWeights::State>(directory, config_of(*reader), std::move(loaded));

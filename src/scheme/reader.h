@@ -15,9 +15,9 @@
 #include <ballast/weights.h>
 #include <ballast/work.h>
 
+#include "model/locate.h"
 #include "quantize/rows.h"
 #include "scheme/time_aware_table.h"
-#include "source/path/folder.h"
 
 namespace ballast {
 
@@ -34,7 +34,7 @@ struct FileSum {
   std::string difference() const;
 };
 
-// The logical weights of one model, to be read in pieces: one implementation for each kind of container. All sizes are known to
+// The logical weights of one model, to be read in pieces: one implementation for each scheme. All sizes are known to
 // agree. Thread-safe.
 class WeightsReader {
  public:
@@ -71,7 +71,7 @@ class WeightsReader {
   virtual Result<std::optional<std::vector<double>>> time_boundaries() const = 0;
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
-  // The checksums of files(), where the metadata has some to compare them with.
+  // The checksums of all files(), in their order, or nothing where the metadata has none to compare them with.
   virtual Result<std::vector<FileSum>> hash_files(const WorkOptions& work = {}) const;
 
   // Codes and parameters of as many rows as `out` has room for.
@@ -96,8 +96,8 @@ class WeightsReader {
   mutable std::map<std::string_view, const Weight*> index_;
 };
 
-// Whether a folder holds Parquet V2 Extended.
-Result<bool> is_parquet_model(const Folder& folder);
+// Whether a path leads to a folder of Parquet V2 Extended.
+bool is_parquet_model(const Place& place);
 
 // `given` is the path as the user gave it.
 Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& given, Folder folder, const OpenOptions& options);

@@ -50,8 +50,8 @@ class Scheme {
 
   virtual std::string_view name() const = 0;
 
-  // Takes the model over if its config or tensors show that its weights are stored so, and claims the tensors that they consist
-  // of, after checking every size. Null otherwise; the model stays as it is then.
+  // Takes the model over if its config or tensors show that its weights are stored this way, and claims the tensors that they
+  // consist of, after checking every size. Null otherwise; the model stays as it is then.
   virtual Result<std::unique_ptr<WeightsReader>> open(Model& model) const = 0;
 };
 
@@ -84,8 +84,5 @@ const WritableScheme& parquet_scheme();
 
 // All of them, in the order in which they are asked whether a model is theirs.
 std::span<const Scheme* const> all_schemes();
-
-// Null for a name that no scheme has.
-const WritableScheme* find_writable_scheme(std::string_view name);
 
 }  // namespace ballast

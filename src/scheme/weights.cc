@@ -33,17 +33,18 @@ Weights::~Weights() = default;
 
 const WeightsReader& reader_of(const Weights& weights) { return *weights.state_->reader; }
 
-Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
-  Place place = TRY(find_place(path, read_options(options)));
-  if (!place.folder || !TRY(is_parquet_model(*place.folder))) return ModelAccess::open(path, std::move(place), options);
-  return decode(TRY(Weights::open(path, options)));
-}
-
 Result<Weights> Weights::open(const std::string& path, const OpenOptions& options) {
   Place place = TRY(find_place(path, read_options(options)));
-  if (!place.folder || !TRY(is_parquet_model(*place.folder)))
-    return from_model(TRY(ModelAccess::open(path, std::move(place), options)));
-  return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, std::move(*place.folder), options))));
+  if (is_parquet_model(place)) {
+    return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, std::move(*place.folder), options))));
+  }
+  return from_model(TRY(ModelAccess::open(path, std::move(place), options)));
+}
+
+Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
+  Place place = TRY(find_place(path, read_options(options)));
+  if (!is_parquet_model(place)) return ModelAccess::open(path, std::move(place), options);
+  return decode(Weights(std::make_unique<Weights::State>(TRY(open_parquet_reader(path, std::move(*place.folder), options)))));
 }
 
 Result<Weights> Weights::from_model(Model model) {

@@ -423,7 +423,7 @@ def test_refusals_to_connect_and_unknown_hosts(run):
     assert f"{gone.url}/m.safetensors: " in one_error_line(run("inspect", f"{gone.url}/m.safetensors"), 3)
     line = one_error_line(run("inspect", "http://no-such-host.invalid/m.safetensors"), 3)
     assert "no-such-host.invalid" in line
-    assert "ftp:// is no kind of address" in one_error_line(run("inspect", "ftp://host/m.safetensors"), 3)
+    assert "unknown URI scheme ftp://" in one_error_line(run("inspect", "ftp://host/m.safetensors"), 3)
 
 
 # Hostile servers

@@ -88,6 +88,17 @@ def test_mlx_stays_mlx_without_a_dtype(run, tiny, tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["quantization"]["bits"] == 4
 
 
+def test_verify_takes_settings_from_quantization_config(run, tiny, tmp_path):
+    quantize(run, tiny, tmp_path / "q", "--format", "mlx", "--group-size", "64")
+    config = json.loads((tmp_path / "q" / "config.json").read_text())
+    section = config.pop("quantization")
+    config.pop("quantization_config", None)
+    (tmp_path / "q" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "q" / "quantization_config.json").write_text(json.dumps(section))
+    found = json.loads(done(run("verify", tmp_path / "q", "--json")).stdout)
+    assert {"name": "quantization", "ok": True} in found["checks"] and found["defects"] == []
+
+
 def test_parquet_becomes_mlx_json(run, tiny, tmp_path):
     quantize(run, tiny, tmp_path / "q")
     result = done(run("convert", tmp_path / "q", tmp_path / "out.mlx"))

@@ -24,11 +24,7 @@ CodedRows CodedBuffers::rows(const RowFormat& format, std::uint64_t count) {
 }
 
 LayerCoder::LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work)
-    : model_(model),
-      config_(config),
-      scheme_(*find_writable_scheme(name(config.format))),
-      calibration_(calibration),
-      work_(work) {}
+    : model_(model), config_(config), scheme_(scheme_of(config.format)), calibration_(calibration), work_(work) {}
 
 WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const {
   const TensorInfo& info = model_.tensors()[tensor];

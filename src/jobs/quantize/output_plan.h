@@ -9,10 +9,10 @@
 
 namespace ballast {
 
-// All of an output that does not depend on what becomes of each layer. `weights` and `blocks` are empty.
+// An output with layers as the plan has them, for the first attempt.
 Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, const QuantizeOptions& options, Modality modality);
 
-// The same with layers as the plan has them. `attempt` counts from 1: what one attempt wrote cannot be resumed by the next.
+// The same output with layers of another plan. `attempt` counts from 1: what one attempt wrote cannot be resumed by the next.
 OutputPlan with_layers(OutputPlan output, const LayerCoder& coder, const Plan& plan, unsigned attempt);
 
 // Whether a directory holds what the work would make. An output that is older than what it was made of was made of something

@@ -113,7 +113,7 @@ class Run {
     const Weights weights = TRY(Weights::open(directory));
     const WeightsReader& written = reader_of(weights);
     std::vector<CodedBuffers> buffers(threads_);
-    return try_parallel(output_.blocks.size(), threads_, [&](unsigned worker, std::size_t i) -> Result<void> {
+    const auto measure = [&](unsigned worker, std::size_t i) -> Result<void> {
       const WeightLayout& weight = weight_of(i);
       if (skipped_[i] == 0 || !weight.is_quantized()) return {};
       const TensorBlock& block = output_.blocks[i];
@@ -126,7 +126,9 @@ class Run {
       sums_[i] = compare_rows(format, weight.dtype, own.in, own.packed, own.scales, own.offsets);
       sums_[i].weighted = std::numeric_limits<double>::quiet_NaN();  // not known any more
       return {};
-    });
+    };
+    return BlockLoop{.work = work_, .threads = threads_}.run(output_.blocks.size(), measure,
+                                                             [&](std::size_t i) { return BlockDone{.what = weight_of(i).name}; });
   }
 
   std::span<const QualitySums> sums() const { return sums_; }

@@ -225,7 +225,7 @@ TEST_P(Quantizing, OneDirectoryReplacesTheOther) {
   ASSERT_TRUE(quantize(other));
   dir_.write("out/notes.txt", "mine");
   ASSERT_TRUE(quantize(options()));
-  EXPECT_EQ(*is_parquet_model(Folder(dir_.path("out"))), GetParam() == QuantizeFormat::kParquet);
+  EXPECT_EQ(is_parquet_model(*find_place(dir_.path("out"))), GetParam() == QuantizeFormat::kParquet);
   EXPECT_EQ(test::content(dir_.path("out/notes.txt")), "mine");
   EXPECT_TRUE(validate());
 }

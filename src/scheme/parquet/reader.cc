@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/parquet/parquet.h"
+#include "model/read_config.h"
 #include "quantize/column_scales.h"
 #include "scheme/parquet/metadata.h"
 #include "scheme/reader.h"
@@ -25,7 +26,7 @@ namespace ballast {
 namespace {
 
 // Where the rows of a block lie.
-struct Place {
+struct BlockPlace {
   std::size_t part;
   std::size_t block;  // of the part
   std::uint64_t first_row;
@@ -112,11 +113,7 @@ class ParquetReader final : public WeightsReader {
       if (name(known) == metadata->modality) modality_ = known;
     }
     boundaries_ = metadata->time_boundaries;
-    if (const auto config_text = TRY(folder_.read_text(kConfigFile))) {
-      auto config = parse_config(*config_text);
-      if (!config) return fail_at(shown(join_path(folder_.path(), kConfigFile)), config.error());
-      config_ = std::move(*config);
-    }
+    config_ = TRY(read_config(folder_));
     for (const ParquetMetadata::Part& part : metadata->parts) {
       TRY(open_part(*library, part));
     }
@@ -153,7 +150,7 @@ class ParquetReader final : public WeightsReader {
     std::optional<TimeAwareTable> table;
     for (const Weight& tensor : weights()) {
       if (!tensor.is_quantized()) continue;
-      for (const Place& place : places_.find(tensor.name)->second) {
+      for (const BlockPlace& place : places_.find(tensor.name)->second) {
         const Part& part = parts_[place.part];
         auto text = part.reader->read_time_aware(place.block);
         if (!text) return fail_at(shown(part.path), std::move(text.error()));
@@ -194,18 +191,19 @@ class ParquetReader final : public WeightsReader {
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const RowFormat& format = this->format(weight);
     const std::uint64_t count = out.packed.size() / format.packed_bytes();
-    return for_each_part(weight, first, count, [&](const Place& place, std::uint64_t from, std::uint64_t rows) -> Result<void> {
-      const auto values = TRY(read_block(place, format.packed_bytes() * place.rows, format.groups() * place.rows));
-      const std::uint64_t skip = from - place.first_row;
-      const std::uint64_t to = from - first;
-      std::memcpy(out.packed.data() + to * format.packed_bytes(), values.data.data() + skip * format.packed_bytes(),
-                  rows * format.packed_bytes());
-      std::copy_n(values.scales.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
-                  out.scales.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
-      std::copy_n(values.zero_points.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
-                  out.offsets.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
-      return {};
-    });
+    return for_each_part(
+        weight, first, count, [&](const BlockPlace& place, std::uint64_t from, std::uint64_t rows) -> Result<void> {
+          const auto values = TRY(read_block(place, format.packed_bytes() * place.rows, format.groups() * place.rows));
+          const std::uint64_t skip = from - place.first_row;
+          const std::uint64_t to = from - first;
+          std::memcpy(out.packed.data() + to * format.packed_bytes(), values.data.data() + skip * format.packed_bytes(),
+                      rows * format.packed_bytes());
+          std::copy_n(values.scales.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+                      out.scales.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
+          std::copy_n(values.zero_points.begin() + static_cast<std::ptrdiff_t>(skip * format.groups()), rows * format.groups(),
+                      out.offsets.begin() + static_cast<std::ptrdiff_t>(to * format.groups()));
+          return {};
+        });
   }
 
   Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
@@ -228,7 +226,7 @@ class ParquetReader final : public WeightsReader {
                   quote(weight.name), weight.bytes, out.size(), offset);
     }
     std::uint64_t begin = 0;
-    for (const Place& place : places_.find(weight.name)->second) {
+    for (const BlockPlace& place : places_.find(weight.name)->second) {
       const std::uint64_t bytes = plain_bytes(weight, place.rows);
       const std::uint64_t from = std::max(begin, offset);
       const std::uint64_t to = std::min(begin + bytes, offset + out.size());
@@ -271,7 +269,7 @@ class ParquetReader final : public WeightsReader {
       }
     }
     for (const auto& [tensor, format] : entries_) {
-      const std::vector<Place>& places = places_.find(tensor.name)->second;
+      const std::vector<BlockPlace>& places = places_.find(tensor.name)->second;
       const std::uint64_t rows = places.back().first_row + places.back().rows;
       const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
       if (rows != tensor.rows || places.size() != count) {
@@ -290,7 +288,7 @@ class ParquetReader final : public WeightsReader {
 
   // What the first block says about the columns, if they were scaled.
   Result<void> read_restore(Entry& entry) {
-    const Place& place = places_.find(entry.weight.name)->second.front();
+    const BlockPlace& place = places_.find(entry.weight.name)->second.front();
     const auto& text = parts_[place.part].reader->blocks()[place.block].spatial_quant_json;
     if (!text || !entry.weight.is_quantized()) return {};
     std::vector<float>& restore = restore_.emplace_back();
@@ -311,7 +309,7 @@ class ParquetReader final : public WeightsReader {
   Result<void> add_block(std::size_t part, std::size_t index, const parquet::Block& block) {
     auto entry = TRY(describe(block));
     const Weight& tensor = entry.weight;
-    std::vector<Place>& places = places_[block.layer_name];
+    std::vector<BlockPlace>& places = places_[block.layer_name];
     if (places.empty()) {
       entry.weight.file = without_secrets(parts_[part].path);
       entries_.push_back(entry);
@@ -346,7 +344,7 @@ class ParquetReader final : public WeightsReader {
       return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(folder_.path()),
                   quote(tensor.name), tensor.rows, count, first);
     }
-    for (const Place& place : places_.find(tensor.name)->second) {
+    for (const BlockPlace& place : places_.find(tensor.name)->second) {
       const std::uint64_t from = std::max(place.first_row, first);
       const std::uint64_t to = std::min(place.first_row + place.rows, first + count);
       if (from >= to) continue;
@@ -355,7 +353,7 @@ class ParquetReader final : public WeightsReader {
     return {};
   }
 
-  Result<parquet::Reader::Values> read_block(const Place& place, std::uint64_t bytes, std::uint64_t parameters) const {
+  Result<parquet::Reader::Values> read_block(const BlockPlace& place, std::uint64_t bytes, std::uint64_t parameters) const {
     const Part& part = parts_[place.part];
     auto values = part.reader->read(place.block);
     const auto here = [&](Error error) {
@@ -384,15 +382,17 @@ class ParquetReader final : public WeightsReader {
   std::vector<Part> parts_;
   std::vector<Entry> entries_;             // while they are being read
   std::list<std::vector<float>> restore_;  // what formats of tensors refer to
-  std::map<std::string, std::vector<Place>, std::less<>> places_;
+  std::map<std::string, std::vector<BlockPlace>, std::less<>> places_;
 };
 
 }  // namespace
 
-Result<bool> is_parquet_model(const Folder& folder) {
-  if (std::ranges::any_of(TRY(folder.files()), is_parquet_part, &ListedFile::name)) return true;
-  const auto text = TRY(folder.read_text(kParquetMetadataFile));
-  return text && text->contains(kParquetFormat);
+bool is_parquet_model(const Place& place) {
+  if (!place.folder) return false;
+  const auto files = place.folder->files();
+  if (files && std::ranges::any_of(*files, is_parquet_part, &ListedFile::name)) return true;
+  const auto text = place.folder->read_text(kParquetMetadataFile);  // others have files of that name, which may be unreadable
+  return text && *text && (*text)->contains(kParquetFormat);
 }
 
 Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& given, Folder folder, const OpenOptions& options) {

@@ -32,8 +32,7 @@ bool is_s3(const std::string& path) { return uri_scheme(path) == "s3"; }
 bool is_hub(const std::string& path) { return uri_scheme(path) == "hf"; }
 
 std::unexpected<Error> fail_scheme(const std::string& path) {
-  return fail(Errc::kUnsupported, "{}:// is no kind of address that is known: there are http, https, s3 and hf",
-              escape(uri_scheme(path)));
+  return fail(Errc::kUnsupported, "unknown URI scheme {}://: http, https, s3 and hf are supported", escape(uri_scheme(path)));
 }
 
 Result<void> check_host(const std::string& path) {
@@ -167,10 +166,12 @@ bool is_folder(const std::string& path) {
   return !has_file_suffix(file_name(path));
 }
 
+bool is_absent(const Error& error) { return error.code == Errc::kNotFound || is_refusal(error); }
+
 Result<bool> exists(const std::string& path, const ReadOptions& options) {
   if (is_uri(path)) {
     const auto opened = open_path(path, options);
-    if (!opened && opened.error().code != Errc::kNotFound && !is_refusal(opened.error())) return std::unexpected(opened.error());
+    if (!opened && !is_absent(opened.error())) return std::unexpected(opened.error());
     return opened.has_value();
   }
   std::error_code error;

@@ -37,7 +37,9 @@ Result<std::string> read_text(const std::string& path, const ReadOptions& option
 // Whether a path stands for several files. A URI over HTTP does unless its name has one of the endings that files of weights and
 // their companions have.
 bool is_folder(const std::string& path);
-// Of a server that refuses to say, false: this is asked of what may be there beside a file that could be read.
+// Whether an error means that a file does not exist, or that a server refuses to say: this is asked of what may be there beside
+// a file that could be read.
+bool is_absent(const Error& error);
 Result<bool> exists(const std::string& path, const ReadOptions& options = {});
 std::uint64_t size_of(const std::string& file);  // 0 where nobody knows
 
