@@ -10,7 +10,6 @@
 
 #include <ballast/convert_model.h>
 #include <ballast/text.h>
-#include <ballast/weights.h>
 
 #include "arguments.h"
 #include "command.h"
@@ -54,7 +53,7 @@ Result<void> set_dtypes(const Options& options, ConvertOptions& convert) {
   return {};
 }
 
-Result<ConvertOptions> convert_options(const Options& options, const Model& model) {
+Result<ConvertOptions> convert_options(const Options& options) {
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
@@ -72,14 +71,19 @@ Result<ConvertOptions> convert_options(const Options& options, const Model& mode
     if (!rename) return std::unexpected(rename.error());
     convert.renames.push_back({.from = std::move(rename->first), .to = std::move(rename->second)});
   }
-  if (!options.metadata.empty()) convert.metadata = model.metadata();
+  return convert;
+}
+
+// The model's metadata with the changes that --metadata asks for; empty without any.
+Result<std::optional<Metadata>> change_metadata(const Options& options, Metadata metadata) {
+  if (options.metadata.empty()) return std::nullopt;
   for (const std::string& argument : options.metadata) {
-    if (argument.find('=') == std::string::npos && convert.metadata->erase(argument) == 1) continue;
+    if (!argument.contains('=') && metadata.erase(argument) == 1) continue;
     const auto pair = parse_pair("--metadata", "KEY=VALUE, or a KEY that is there to drop", argument);
     if (!pair) return std::unexpected(pair.error());
-    (*convert.metadata)[pair->first] = pair->second;
+    metadata[pair->first] = pair->second;
   }
-  return convert;
+  return metadata;
 }
 
 void print_json(const Options& options, const Model& model, const ConvertReport& done, double seconds) {
@@ -108,35 +112,18 @@ void print_text(const Options& options, const ConvertReport& done, double second
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, rate)));
 }
 
-// MLX's weights stay as they are if the container does. Other quantized weights are decoded, to the dtype asked for or else to
-// their original ones; a model that no scheme decodes can only be copied.
-Result<Model> open_input(const Options& options) {
-  auto weights = Weights::open(options.in, options.read.open());
-  if (!weights && weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
-  if (!weights) return Model::open(options.in, options.read.open());
-  const bool is_safetensors = options.format != "mlx-json" && !options.out.ends_with(".mlx");
-  const bool is_copy = options.dtypes.empty() && is_safetensors;
-  if (weights->stored() != nullptr && (is_copy || !weights->is_quantized())) return *std::move(*weights).take_stored();
-  std::optional<DType> dtype;
-  for (const std::string& argument : options.dtypes) {
-    const auto named = argument.contains('=') ? Result<DType>() : parse_dtype_argument(argument);
-    if (!named) return std::unexpected(named.error());
-    if (!argument.contains('=') && info(*named).kind == NumberKind::kFloat && bits(*named) >= 16) dtype = *named;
-  }
-  complain(fmt::format("note: {}: {} weights are dequantized to {}", escape(without_secrets(options.in)), weights->scheme(),
-                       dtype ? name(*dtype) : "their original dtypes"));
-  return decode(std::move(*weights), dtype);
-}
-
 Exit run_convert(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto model = open_input(options);
+  auto convert = convert_options(options);
+  if (!convert) return report(convert.error());
+  const auto model = open_to_convert(options.in, options.out, *convert, options.read.open());
   if (!model) return report(model.error());
   if (!options.json) {
     for (const std::string& warning : model->warnings()) warn(warning);
   }
-  auto convert = convert_options(options, *model);
-  if (!convert) return report(convert.error());
+  auto metadata = change_metadata(options, model->metadata());
+  if (!metadata) return report(metadata.error());
+  convert->metadata = std::move(*metadata);
   ProgressBar bar("converting");
   convert->work = bar.work(options.threads, options.memory_limit_mb << 20);
   const auto done = convert_model(*model, options.out, *convert);

@@ -71,9 +71,9 @@ void print_done(const Options& options, const QuantizeReport& done, double secon
   if (done.calibration) print_calibration(*done.calibration);
 }
 
-// How many layers got how many bits.
 double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
+// How many layers got how many bits.
 void print_bits(const QuantizeReport& done, std::uint64_t target) {
   std::map<unsigned, std::size_t> layers;
   for (const LayerReport& layer : done.layers) ++layers[layer.bits];
@@ -159,7 +159,7 @@ Exit run_quantize(const Options& options) {
                              .resume = options.resume,
                              .work = bar.work()};
   if (options.dry_run) {
-    const auto plan = plan_quantize(*model, work);
+    const auto plan = plan_quantize(*model, options.out, work);
     bar.clear();
     if (!plan) return report(plan.error());
     print_plan(options, *config, *plan);

@@ -48,13 +48,20 @@ struct ConvertedFile {
 struct ConvertReport {
   std::vector<ConvertedFile> files;  // of weights
   std::uint64_t tensors = 0;
-  std::uint64_t converted = 0;  // tensors whose dtype changed
+  std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized
   std::uint64_t data_bytes = 0;
   std::vector<std::string> warnings;
 };
 
 // Writes the model to `path`, as create_sink() understands it, in bounded memory. From one directory to another the files beside
 // the weights go along, and the dtype in config.json is kept true. `path` may be where the model is read from.
+// A model of stored codes is copied only if they keep their meaning, see open_to_convert().
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options = {});
+
+// Opens a model for convert_model() with the same `path` and options. Quantized weights are decoded, to the dtype asked for or
+// their original ones, unless they can stay as they are: those of MLX in a directory of SafeTensors, without new dtypes. A model
+// that no scheme decodes is opened as it is stored.
+Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
+                              const OpenOptions& open = {});
 
 }  // namespace ballast

@@ -95,7 +95,7 @@ struct QuantizePlan {
 
 // Decides what quantize_model() would do, and writes nothing. Layers are tried as there, to find bits that reach min_accuracy or
 // a size, and column scales; a plan without these reads no weights.
-Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& options = {});
+Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
 struct ValidateOptions {
   OpenOptions open;         // of the quantized model

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@
 
 namespace ballast {
 
+// Which tensors are not stored, but decoded when they are read.
+struct Decoded {
+  std::string scheme;
+  std::set<std::string, std::less<>> names;
+};
+
 // What a model is made of; its member functions are spread over several files.
 struct Model::State {
   std::string path;
@@ -28,7 +35,7 @@ struct Model::State {
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
   std::optional<std::uint64_t> parameters_by_index;  // see ShardIndex
-  bool decoded = false;  // tensors are what quantized weights stand for: the config may say more than is true of them
+  std::optional<Decoded> decoded;  // set if quantized weights are decoded: the config may say more than is true of them
 
   Result<const TensorInfo*> get(std::string_view name) const;
   const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
@@ -46,13 +53,13 @@ struct Model::State {
 struct ModelAccess {
   // A model of decoded weights, whose one file is `source`, said to be at `path`.
   static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::optional<Folder> folder,
-                                    std::optional<ModelConfig> config, std::vector<std::string> warnings) {
+                                    std::optional<ModelConfig> config, std::vector<std::string> warnings, Decoded decoded) {
     auto model = Model::open_source(std::move(source), path, {});
     if (!model) return model;
     model->state_->folder = std::move(folder);
     model->state_->config = std::move(config);
     model->state_->warnings = std::move(warnings);
-    model->state_->decoded = true;
+    model->state_->decoded = std::move(decoded);
     return model;
   }
   // A model of files that are open and do not contradict each other; one file needs no joined tables.
@@ -69,7 +76,7 @@ struct ModelAccess {
   static const Folder* folder(const Model& model) { return model.state_->folder ? &*model.state_->folder : nullptr; }
   static std::optional<std::uint64_t> parameters_by_index(const Model& model) { return model.state_->parameters_by_index; }
 
-  static bool is_decoded(const Model& model) { return model.state_->decoded; }
+  static const std::optional<Decoded>& decoded(const Model& model) { return model.state_->decoded; }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 

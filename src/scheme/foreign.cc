@@ -227,4 +227,18 @@ Result<void> refuse_foreign(const Model& model) {
               escape(model.path()), how, found->evidence);
 }
 
+Result<void> refuse_codes(const Model& model) {
+  constexpr std::string_view kScales = ".scales";
+  for (const TensorInfo& tensor : model.tensors()) {
+    if (!tensor.name.ends_with(kScales)) continue;
+    const std::string base(tensor.name.substr(0, tensor.name.size() - kScales.size()));
+    const TensorInfo* const weight = model.has(base) ? model.find(base) : model.find(base + ".weight");
+    if (weight != nullptr && (weight->dtype == DType::kU32 || weight->dtype == DType::kU8)) {
+      return fail(Errc::kUnsupported, "{}: tensor {} is quantized already: dequantize the model first", escape(model.path()),
+                  quote(weight->name));
+    }
+  }
+  return {};
+}
+
 }  // namespace ballast

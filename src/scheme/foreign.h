@@ -18,6 +18,9 @@ struct ForeignQuantization {
 // a scheme decodes. Of a server it asks for files beside the weights only if some tensor may hold codes and nothing else decides.
 Result<std::optional<ForeignQuantization>> find_foreign(const Model& model);
 
+// kUnsupported for a model whose tensors are codes with scales beside them, which MLX stores: their values mean nothing alone.
+Result<void> refuse_codes(const Model& model);
+
 // kUnsupported, with the evidence, for a model in which find_foreign() finds something.
 Result<void> refuse_foreign(const Model& model);
 

@@ -149,9 +149,14 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
   std::optional<ModelConfig> config = weights.config();
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
+  Decoded decoded{.scheme = std::string(weights.scheme()), .names = {}};
+  for (const Weight& weight : weights.weights()) {
+    if (weight.is_quantized()) decoded.names.insert(weight.name);
+  }
   auto source = open_decoded(std::move(weights), dtype);
   if (!source) return fail_at(shown(path), source.error());
-  return ModelAccess::open_decoded(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings));
+  return ModelAccess::open_decoded(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings),
+                                   std::move(decoded));
 }
 
 }  // namespace ballast

@@ -12,7 +12,6 @@
 
 namespace ballast {
 
-// Bytes to read, wherever they are. Their number is fixed when the source is opened. Thread-safe.
 // A place to read, and where its bytes go.
 struct Range {
   std::uint64_t offset;
@@ -25,6 +24,7 @@ struct Extent {
   std::uint64_t end;
 };
 
+// Bytes to read, wherever they are. Their number is fixed when the source is opened. Thread-safe.
 class Source {
  public:
   Source() = default;

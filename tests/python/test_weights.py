@@ -8,6 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 from quantized_files import contents, done, listing, quantize, read_safetensors, refused
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 WEIGHT = "model.layers.0.mlp.up_proj.weight"
 
@@ -99,6 +101,68 @@ def test_verify_takes_settings_from_quantization_config(run, tiny, tmp_path):
     assert {"name": "quantization", "ok": True} in found["checks"] and found["defects"] == []
 
 
+class TestStoredCodes:
+    """Codes are copied only with what gives them their meaning."""
+
+    @pytest.fixture
+    def mlx(self, run, tiny, tmp_path):
+        quantize(run, tiny, tmp_path / "q", "--format", "mlx", "--group-size", "64")
+        return tmp_path / "q"
+
+    def test_a_single_file_gets_values(self, run, mlx, tmp_path):
+        result = done(run("convert", mlx, tmp_path / "out.safetensors"))
+        assert "mlx weights were dequantized to their original dtypes" in result.stderr
+        done(run("dequantize", mlx, tmp_path / "plain.safetensors"))
+        assert json.loads(done(run("diff", tmp_path / "out.safetensors", tmp_path / "plain.safetensors", "--json")).stdout)["equal"]
+        with safe_open(tmp_path / "out.safetensors", "np") as file:
+            assert file.metadata() == {"format": "pt"}
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--include", "*up_proj.weight"], "would lose its codes, scales or biases"),
+            (["--exclude", "*.scales"], "would lose its codes, scales or biases"),
+            (["--rename", "model.*=decoder.*"], "cannot be renamed"),
+        ],
+    )
+    def test_layers_stay_whole(self, run, mlx, tmp_path, options, message):
+        refused(run("convert", mlx, tmp_path / "out", *options), 3, message, "dequantize the model first")
+        assert not (tmp_path / "out").exists()
+
+    def test_whole_layers_may_be_left_out(self, run, mlx, tmp_path):
+        done(run("convert", mlx, tmp_path / "out", "--exclude", "*up_proj*"))
+        assert not any("up_proj" in name for name in read_safetensors(tmp_path / "out" / "model.safetensors"))
+
+    def test_scales_of_a_lone_file_are_not_cast(self, run, mlx, tmp_path):
+        refused(run("convert", mlx / "model.safetensors", tmp_path / "out.safetensors", "--dtype", "f32"), 3, "is quantized already")
+
+    def test_the_quantized_model_is_not_replaced(self, run, mlx):
+        before = contents(mlx)
+        refused(run("convert", mlx, mlx, "--dtype", "bf16"), 2, "name another output")
+        assert contents(mlx) == before
+
+    def test_codes_without_scales_are_corrupt(self, run, mlx, tmp_path):
+        (mlx / "model.safetensors.index.json").unlink()
+        layer = WEIGHT.removesuffix(".weight")
+        lost = {layer + ".scales", layer + ".biases"}
+        tensors = read_safetensors(mlx / "model.safetensors")
+        save_file({name: value for name, value in tensors.items() if name not in lost}, mlx / "model.safetensors")
+        missing = f"tensor '{WEIGHT}': there is no '{layer}.scales'"
+        found = run("verify", mlx)
+        assert found.returncode == 1 and missing in found.stdout
+        refused(run("dequantize", mlx, tmp_path / "out"), 3, missing)
+
+    def test_python_converts_as_the_program_does(self, run, mlx, tmp_path):
+        import ballast
+
+        report = ballast.convert(mlx, tmp_path / "ours", dtype="f32")
+        assert report.warnings == ["mlx weights were dequantized to F32"]
+        done(run("convert", mlx, tmp_path / "theirs", "--dtype", "f32"))
+        assert contents(tmp_path / "ours") == contents(tmp_path / "theirs")
+        with pytest.raises(ballast.UnsupportedError, match="is quantized already"):
+            ballast.convert(ballast.open(mlx), tmp_path / "no", dtype="f32")
+
+
 def test_parquet_becomes_mlx_json(run, tiny, tmp_path):
     quantize(run, tiny, tmp_path / "q")
     result = done(run("convert", tmp_path / "q", tmp_path / "out.mlx"))
@@ -133,6 +197,8 @@ class TestDryRun:
         assert lines[-1].endswith("nothing was written")
 
     def test_refuses_what_the_run_would(self, run, tiny, tmp_path):
+        refused(run("quantize", tiny, tiny, "--dry-run"), 2, "is where the model is read from")
+        refused(run("quantize", tiny, tmp_path / "out.safetensors", "--dry-run"), 2, "name one without .safetensors")
         refused(run("quantize", tiny, tmp_path / "out", "--dry-run", "--keep", "nothing*"), 2, "nothing*")
 
 

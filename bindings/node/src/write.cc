@@ -53,11 +53,13 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
   if (given.Get("metadata").IsArray()) options.metadata = metadata_of(given.Get("metadata"));
   const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads,
                      memory_limit](Job& job) {
-    return source.with(job, [&](const Model& model) {
-      ConvertOptions all = options;
-      all.work = job.work(threads, memory_limit);
-      return convert_model(model, path, all);
-    });
+    ConvertOptions all = options;
+    all.work = job.work(threads, memory_limit);
+    const auto convert_it = [&](const Model& model) { return convert_model(model, path, all); };
+    const auto* const from = std::get_if<std::string>(&source.place);
+    if (from == nullptr) return source.with(job, convert_it);
+    const auto model = open_to_convert(*from, path, all, {.stop = all.work.stop});
+    return model ? convert_it(*model) : std::unexpected(model.error());
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, convert_report_value), info[3]);
 }

@@ -69,7 +69,7 @@ def save(
 ) -> None: ...
 def serialize(tensors: Sequence[_Item], metadata: dict[str, str] | None) -> bytes: ...
 def convert(
-    model: OpenModel, path: bytes, *, dtype: str | None, dtype_rules: Sequence[tuple[str, str]], format: str | None,
+    source: OpenModel | bytes | str, path: bytes, *, dtype: str | None, dtype_rules: Sequence[tuple[str, str]], format: str | None,
     max_shard_bytes: int, include: Sequence[str], exclude: Sequence[str], rename: Sequence[tuple[str, str]],
     metadata: dict[str, str] | None, allow_loss: bool, sync: bool, resume: bool, threads: int, memory_limit: int,
     progress: _Progress,

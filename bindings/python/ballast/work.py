@@ -310,9 +310,9 @@ def convert(
         memory_limit=memory_limit,
     )
     with ExitStack() as stack:
-        core = stack.enter_context(_Opened(source))
+        is_given = isinstance(source, (Model, Mapping)) or is_arrow(source)
         made = _core.convert(
-            core,
+            stack.enter_context(_Opened(source)) if is_given else path_of(source),
             path_of(path),
             dtype=None if dtype is None else dtypes.name_of(dtype),
             metadata=_texts(metadata),

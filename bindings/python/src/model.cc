@@ -182,7 +182,8 @@ const std::shared_ptr<const Model>& OpenModel::held() const {
 }
 
 void bind_model(nb::module_& module) {
-  module.def("open", &open, nb::arg("path"), nb::arg("decode"), nb::arg("mmap"), nb::arg("reference"), nb::arg("max_header_bytes"));
+  module.def("open", &open, nb::arg("path"), nb::arg("decode"), nb::arg("mmap"), nb::arg("reference"),
+             nb::arg("max_header_bytes"));
   module.def("from_buffer", &from_buffer, nb::arg("buffer").none(), nb::arg("name"), nb::arg("reference"));
   module.def("from_tensors", &from_tensors, nb::arg("tensors"), nb::arg("name"), nb::arg("metadata").none());
   nb::class_<OpenModel>(module, "OpenModel")

@@ -94,7 +94,8 @@ Format format_of(const std::string& name) {
 
 using StringPair = std::pair<std::string, std::string>;
 
-nb::dict convert(const OpenModel& source, const FsPath& path, const std::optional<std::string>& dtype,
+// `source` is an open model or a path.
+nb::dict convert(const nb::object& source, const FsPath& path, const std::optional<std::string>& dtype,
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
                  std::uint64_t max_shard_bytes, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
                  const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
@@ -111,8 +112,15 @@ nb::dict convert(const OpenModel& source, const FsPath& path, const std::optiona
   for (const auto& [pattern, to] : dtype_rules) options.dtype_rules.push_back({.pattern = pattern, .dtype = dtype_of(to)});
   for (const auto& [from, to] : renames) options.renames.push_back({.from = from, .to = to});
   if (format) options.sink.format = format_of(*format);
-  const auto model = source.shared();
-  return report_of(work.run([&] { return convert_model(*model, path.get(), options); }));
+  if (nb::isinstance<OpenModel>(source)) {
+    const auto model = nb::cast<const OpenModel&>(source).shared();
+    return report_of(work.run([&] { return convert_model(*model, path.get(), options); }));
+  }
+  const auto from = nb::cast<FsPath>(source);
+  return report_of(work.run([&]() -> Result<ConvertReport> {
+    const auto model = open_to_convert(from.get(), path.get(), options, {.stop = options.work.stop});
+    return model ? convert_model(*model, path.get(), options) : std::unexpected(model.error());
+  }));
 }
 
 nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
@@ -154,7 +162,7 @@ void bind_write(nb::module_& module) {
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata").none(), nb::arg("sync"),
              nb::arg("max_shard_bytes"), nb::arg("progress") = nb::none());
   module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
-  module.def("convert", &convert, nb::arg("model"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
+  module.def("convert", &convert, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("include"), nb::arg("exclude"),
              nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
              nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());

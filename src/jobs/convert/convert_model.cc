@@ -14,14 +14,12 @@
 #include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
 #include "jobs/companions.h"
+#include "jobs/convert/quantized_input.h"
 #include "jobs/convert/selection.h"
 #include "model/identity.h"
 #include "model/sink.h"
 #include "model/state.h"
-#include "scheme/foreign.h"
-#include "scheme/mlx/side_files.h"
 #include "source/sha256.h"
-#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -241,20 +239,6 @@ Result<std::string> resume_key(const Model& model, const Selection& selection, c
   return sha256(*open_memory(std::as_bytes(std::span(text))));
 }
 
-// What lies beside quantized weights goes by their names, and along as it is.
-Result<void> check_side_files(const Model& model, const Selection& selection) {
-  bool is_same = selection.targets.size() == model.tensors().size();
-  for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
-  for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
-    const auto file = TRY(open_side_file(model, kind));
-    if (!file || is_same) continue;
-    return fail(Errc::kUnsupported,
-                "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
-                shown(model.directory()), kind.file);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
@@ -262,21 +246,27 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     return fail(Errc::kInvalidArgument, "ConvertOptions::sink has metadata; set ConvertOptions::metadata instead");
   }
   SinkOptions sink_options = options.sink;
-  sink_options.metadata = options.metadata.value_or(model.metadata());
-  if (options.dtype || !options.dtype_rules.empty()) TRY(refuse_foreign(model));
+  const auto& decoded = ModelAccess::decoded(model);
+  const bool is_pt = decoded && model.metadata().empty();  // readers of SafeTensors expect to find who wrote it
+  sink_options.metadata = options.metadata.value_or(is_pt ? Metadata{{"format", "pt"}} : model.metadata());
   auto selection = TRY(select_tensors(model, options));
+  TRY(decoded ? check_decoded(model, path) : check_codes(model, selection, path, options));
   ConvertReport report{.tensors = selection.targets.size(), .warnings = std::move(selection.warnings)};
   for (std::size_t i = 0; i < report.tensors; ++i) {
-    if (selection.sources[i]->dtype != selection.targets[i].dtype) ++report.converted;
+    const bool is_decoded = decoded && decoded->names.contains(selection.sources[i]->name);
+    if (is_decoded || selection.sources[i]->dtype != selection.targets[i].dtype) ++report.converted;
     report.data_bytes += safetensors::data_bytes(selection.targets[i]).value_or(0);
+  }
+  if (decoded) {
+    const bool is_of_one_dtype = options.dtype && info(*options.dtype).kind == NumberKind::kFloat;
+    report.warnings.push_back(fmt::format("{} weights were dequantized to {}", decoded->scheme,
+                                          is_of_one_dtype ? name(*options.dtype) : "their original dtypes"));
   }
   std::vector<Companion> companions;
   if (const Folder* const folder = ModelAccess::folder(model)) {
-    const bool is_decoded = ModelAccess::is_decoded(model);
-    if (!is_decoded) TRY(check_side_files(model, selection));
-    const bool has_new_dtype = report.converted > 0 || is_decoded;
+    const bool has_new_dtype = report.converted > 0 || decoded;
     companions = TRY(find_companions(*folder, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
-    if (is_decoded) TRY(drop_quantization(companions));
+    if (decoded) TRY(drop_quantization(companions));
   }
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());
   const auto sink = TRY(create_tensor_writer(path, selection.targets, sink_options,

@@ -90,7 +90,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
   if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
   if (const Folder* const folder = ModelAccess::folder(model)) {
     output.companions = TRY(find_companions(*folder, {}));
-    if (ModelAccess::is_decoded(model)) TRY(drop_quantization(output.companions));
+    if (ModelAccess::decoded(model)) TRY(drop_quantization(output.companions));
     leave_out_quantization(output.companions);
   }
   return with_layers(std::move(output), coder, plan, 1);

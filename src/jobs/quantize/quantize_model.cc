@@ -31,21 +31,6 @@ std::uint64_t bytes_of(const std::vector<QuantizedWriter::File>& files) {
   return bytes;
 }
 
-// Weights whose scales lie beside them would lose their meaning.
-Result<void> refuse_quantized(const Model& model) {
-  constexpr std::string_view kScales = ".scales";
-  for (const TensorInfo& tensor : model.tensors()) {
-    if (!tensor.name.ends_with(kScales)) continue;
-    const std::string base(tensor.name.substr(0, tensor.name.size() - kScales.size()));
-    const TensorInfo* const weight = model.has(base) ? model.find(base) : model.find(base + ".weight");
-    if (weight != nullptr && (weight->dtype == DType::kU32 || weight->dtype == DType::kU8)) {
-      return fail(Errc::kUnsupported, "{}: tensor {} is quantized already: dequantize the model first", escape(model.path()),
-                  quote(weight->name));
-    }
-  }
-  return {};
-}
-
 // How many threads the memory limit leaves room for. A thread has the source's bytes of a block and what becomes of them; what a
 // format gathers, and names and headers, have the rest. Hessians are kept in what is left then.
 Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& output) {
@@ -213,7 +198,7 @@ struct Prepared {
 
 Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
   TRY(validate(options.config));
-  TRY(refuse_quantized(model));
+  TRY(refuse_codes(model));
   TRY(refuse_foreign(model));
   const Modality modality = options.config.modality.value_or(model.modality());
   Plan plan = TRY(Plan::make(model, options.config));
@@ -304,8 +289,9 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   return report;
 }
 
-Result<QuantizePlan> plan_quantize(const Model& model, const QuantizeOptions& given) {
+Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& given) {
   const QuantizeOptions options = with_own_limits(given);
+  TRY(check_directory(model, directory));
   const Prepared prepared = TRY(prepare(model, options));
   auto fit = TRY(fit_size(prepared));
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));

@@ -2,10 +2,8 @@
 #include "quantize/column_scales.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
@@ -14,7 +12,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "model/locate.h"
 #include "scheme/mlx/decode.h"
 #include "scheme/mlx/side_files.h"
 #include "source/uri.h"
@@ -152,6 +149,16 @@ Result<void> read_equalization(const Model& model, std::vector<MlxLayer>& layers
   return {};
 }
 
+// Codes that have lost their scales would pass for integers.
+Result<void> check_codes_have_scales(const Model& model) {
+  for (const TensorInfo& tensor : model.tensors()) {
+    const auto base = without(tensor.name, kWeight);
+    if (!base || tensor.dtype != DType::kU32 || tensor.shape.size() < 2) continue;
+    if (!model.has(joined(*base, kScales))) return orphan(model, tensor, quote(joined(*base, kScales)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const MlxQuantization& config) {
@@ -165,6 +172,7 @@ Result<std::vector<MlxLayer>> find_mlx_layers(const Model& model, const MlxQuant
     auto layer = TRY(make_layer(model, config, *base, tensor));
     layers.push_back(std::move(layer));
   }
+  TRY(check_codes_have_scales(model));
   std::ranges::sort(layers, {}, &MlxLayer::name);
   TRY(read_equalization(model, layers));
   return layers;

@@ -83,8 +83,13 @@ TEST(MlxLayers, ColumnsFollowFromTheBits) {
 }
 
 TEST(MlxLayers, ModelWithoutScalesHasNone) {
-  EXPECT_THAT(Found({{"a.weight", kU32, {1, 8}}}).layers.value(), IsEmpty());
+  EXPECT_THAT(Found({{"a.weight", kF32, {1, 8}}, {"b.weight", kU32, {8}}}).layers.value(), IsEmpty());
   EXPECT_THAT(Found({}).layers.value(), IsEmpty());
+}
+
+TEST(MlxLayers, CodesWithoutScalesAreCorrupt) {
+  EXPECT_TRUE(
+      refused({{"a.weight", kU32, {1, 8}}}, config(4, 64), Errc::kCorrupt, "m: tensor 'a.weight': there is no 'a.scales'"));
 }
 
 TEST(MlxLayers, SizesThatDisagreeAreCorrupt) {

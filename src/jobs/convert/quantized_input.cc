@@ -1,0 +1,103 @@
+#include "jobs/convert/quantized_input.h"
+
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include <ballast/weights.h>
+
+#include "base/fail.h"
+#include "base/file_names.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "model/state.h"
+#include "scheme/foreign.h"
+#include "scheme/mlx/config.h"
+#include "scheme/mlx/layers.h"
+#include "scheme/mlx/side_files.h"
+#include "source/uri.h"
+
+namespace ballast {
+namespace {
+
+// What lies beside quantized weights goes by their names, and along as it is.
+Result<void> check_side_files(const Model& model, const Selection& selection) {
+  bool is_same = selection.targets.size() == model.tensors().size();
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
+  for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
+    const auto file = TRY(open_side_file(model, kind));
+    if (!file || is_same) continue;
+    return fail(Errc::kUnsupported,
+                "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
+                shown(model.directory()), kind.file);
+  }
+  return {};
+}
+
+bool is_single_file(const std::string& path) { return path.ends_with(kSafetensorsSuffix) || path.ends_with(kMlxJsonSuffix); }
+
+bool has_new_dtypes(const ConvertOptions& options) { return options.dtype || !options.dtype_rules.empty(); }
+
+bool keeps_codes(const std::string& path, const ConvertOptions& options) {
+  return !has_new_dtypes(options) && !is_single_file(path) && options.sink.format != Format::kMlxJson;
+}
+
+}  // namespace
+
+Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options) {
+  if (has_new_dtypes(options)) {
+    TRY(refuse_foreign(model));
+    return refuse_codes(model);
+  }
+  const auto config = mlx_quantization_of(model);
+  if (!config && config.error().code == Errc::kUnsupported) return {};
+  if (!config) return std::unexpected(config.error());
+  const auto layers = *config ? find_mlx_layers(model, **config) : Result<std::vector<MlxLayer>>();
+  if (!layers && layers.error().code == Errc::kUnsupported) return {};
+  if (!layers) return std::unexpected(layers.error());
+  if (layers->empty()) return {};
+  const auto refuse = [&](std::string_view why) {
+    return fail(Errc::kUnsupported, "{}: weights are quantized, and {}: dequantize the model first", escape(model.path()), why);
+  };
+  if (!keeps_codes(path, options)) return refuse("a single file cannot say how");
+  TRY(check_side_files(model, selection));
+  std::map<std::string_view, std::string_view> names;
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) names[selection.sources[i]->name] = selection.targets[i].name;
+  for (const MlxLayer& layer : *layers) {
+    std::size_t parts = 0;
+    std::size_t found = 0;
+    for (const TensorInfo* const part : {layer.packed, layer.scales, layer.biases}) {
+      if (part == nullptr) continue;
+      ++parts;
+      const auto name = names.find(part->name);
+      if (name == names.end()) continue;
+      ++found;
+      if (name->second != part->name) return refuse(fmt::format("{} cannot be renamed", quote(part->name)));
+    }
+    if (found != 0 && found != parts) return refuse(fmt::format("{} would lose its codes, scales or biases", quote(layer.name)));
+  }
+  return {};
+}
+
+Result<void> check_decoded(const Model& model, const std::string& path) {
+  const auto is_output = [&](const std::string& file) {
+    std::error_code different;
+    return std::filesystem::equivalent(file, path, different) && !different;
+  };
+  const Folder* const folder = ModelAccess::folder(model);
+  if (!is_output(model.path()) && (folder == nullptr || !is_output(folder->path()))) return {};
+  return fail(Errc::kInvalidArgument, "{}: is where the quantized model is read from: name another output", escape(path));
+}
+
+Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
+                              const OpenOptions& open) {
+  auto weights = Weights::open(model, open);
+  if (!weights && weights.error().code == Errc::kUnsupported) return Model::open(model, open);
+  if (!weights) return std::unexpected(std::move(weights.error()));
+  const bool stays = !weights->is_quantized() || keeps_codes(path, options);
+  if (stays && weights->stored() != nullptr) return *std::move(*weights).take_stored();
+  if (!options.dtype || info(*options.dtype).kind != NumberKind::kFloat) return decode(std::move(*weights));
+  return decode(std::move(*weights), bits(*options.dtype) >= 16 ? *options.dtype : DType::kF32);
+}
+
+}  // namespace ballast

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include <ballast/convert_model.h>
+
+#include "jobs/convert/selection.h"
+
+namespace ballast {
+
+// Refuses to copy stored codes without what gives them their meaning: scales and biases beside them, and a config that knows them
+// by name.
+Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options);
+
+// Refuses to replace a quantized model with its decoded weights.
+Result<void> check_decoded(const Model& model, const std::string& path);
+
+}  // namespace ballast
