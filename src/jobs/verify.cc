@@ -255,7 +255,8 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
     report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
   };
   const auto opened = open_parquet_reader(path, std::move(folder), options.open);
-  if (!opened && opened.error().code != Errc::kCorrupt) return std::unexpected(opened.error());
+  const bool is_defect = !opened && (opened.error().code == Errc::kCorrupt || opened.error().code == Errc::kNotFound);
+  if (!opened && !is_defect) return std::unexpected(opened.error());
   if (!opened) {
     defect(opened.error().message);
     return report;

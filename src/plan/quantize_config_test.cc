@@ -30,6 +30,27 @@ std::string complaint(const std::string& field, ConfigValue value) {
   return config.error().message;
 }
 
+// A config in which no setting has its default value, but for those that a test sets itself.
+QuantizeConfig with_every_setting() {
+  QuantizeConfig config = QuantizeConfig::cloud();
+  config.bit_width = 3;
+  config.group_size = 32;
+  config.method = QuantizeMethod::kHqq;
+  config.format = QuantizeFormat::kMlx;
+  config.min_accuracy = 0.5;
+  config.fail_fast = true;
+  config.skip_sensitive_layers = true;
+  config.sensitive_layer_names = {"a", "b.*"};
+  config.num_threads = 7;
+  config.max_memory_limit = std::uint64_t{100} << 20;
+  config.target_model_size = 12'500'000;
+  config.enable_time_aware = true;
+  config.enable_spatial = false;
+  config.num_time_groups = 4;
+  config.calibration_samples = 9;
+  return config;
+}
+
 TEST(QuantizeConfig, StartsAsTheProfileLocal) {
   const auto config = made({});
   ASSERT_TRUE(config) << config.error().message;
@@ -97,26 +118,11 @@ TEST(QuantizeConfig, EveryFieldCanBeSet) {
       {"target_model_size_mb", "12.5"},
   }});
   ASSERT_TRUE(config) << config.error().message;
-  QuantizeConfig expected = QuantizeConfig::cloud();
-  expected.bit_width = 3;
-  expected.group_size = 32;
-  expected.method = QuantizeMethod::kHqq;
-  expected.format = QuantizeFormat::kMlx;
+  QuantizeConfig expected = with_every_setting();
   expected.recipe = Recipe::kMixed3And6;
   expected.modality = Modality::kAudio;
-  expected.min_accuracy = 0.5;
-  expected.fail_fast = true;
-  expected.skip_sensitive_layers = true;
-  expected.sensitive_layer_names = {"a", "b.*"};
   expected.sensitive_layer_patterns = {"^x{1,3}$"};
   expected.layer_bit_widths = {{"lm_head", 8}, {"embed*", 16}};
-  expected.num_threads = 7;
-  expected.max_memory_limit = std::uint64_t{100} << 20;
-  expected.target_model_size = 12'500'000;
-  expected.enable_time_aware = true;
-  expected.enable_spatial = false;
-  expected.num_time_groups = 4;
-  expected.calibration_samples = 9;
   EXPECT_EQ(*config, expected);
 }
 
@@ -334,26 +340,11 @@ TEST_F(Environment, HasAVariableForEveryField) {
   const auto fields = config_fields_from_environment();
   ASSERT_TRUE(fields) << fields.error().message;
   EXPECT_EQ(fields->size(), 20);
-  QuantizeConfig expected = QuantizeConfig::cloud();
-  expected.bit_width = 3;
-  expected.group_size = 32;
-  expected.method = QuantizeMethod::kHqq;
-  expected.format = QuantizeFormat::kMlx;
+  QuantizeConfig expected = with_every_setting();
   expected.recipe = Recipe::kMixed4And6;
   expected.modality = Modality::kImage;
-  expected.min_accuracy = 0.5;
-  expected.fail_fast = true;
-  expected.skip_sensitive_layers = true;
-  expected.sensitive_layer_names = {"a", "b.*"};
   expected.sensitive_layer_patterns = {"^x+$"};
   expected.layer_bit_widths = {{"lm_head", 8}, {"a=b", 16}};
-  expected.num_threads = 7;
-  expected.max_memory_limit = std::uint64_t{100} << 20;
-  expected.target_model_size = 12'500'000;
-  expected.enable_time_aware = true;
-  expected.enable_spatial = false;
-  expected.num_time_groups = 4;
-  expected.calibration_samples = 9;
   EXPECT_EQ(made({*fields}), expected);
 }
 

@@ -207,3 +207,10 @@ def test_validate_takes_a_copy_of_the_output(run, tiny, tmp_path):
     shutil.copytree(tmp_path / "q", tmp_path / "copy")
     assert contents(tmp_path / "q") == contents(tmp_path / "copy")
     assert json.loads(done(run("validate", tiny, tmp_path / "copy", "--json")).stdout)["cosine_similarity"] > 0.99
+
+
+def test_verify_finds_a_missing_part(run, tiny, tmp_path):
+    quantize(run, tiny, tmp_path / "q")
+    next((tmp_path / "q").glob("*.parquet")).unlink()
+    found = run("verify", tmp_path / "q")
+    assert found.returncode == 1 and "No such file or directory" in found.stdout

@@ -59,10 +59,10 @@ class LayerCheck {
       return error(packed, Errc::kUnsupported, "has scales, but codes are packed as U32 or U8, not {}", name(packed.dtype));
     }
     if (affine && !is_parameter(scales.dtype)) {
-      return error(scales, Errc::kUnsupported, "affine scales are F32, F16 or BF16, not {}", name(scales.dtype));
+      return error(scales, Errc::kCorrupt, "affine scales are F32, F16 or BF16, not {}", name(scales.dtype));
     }
     if (!affine && scales.dtype != DType::kU8) {
-      return error(scales, Errc::kUnsupported, "{} scales are U8, not {}", name(layer_->quantization.mode), name(scales.dtype));
+      return error(scales, Errc::kCorrupt, "{} scales are U8, not {}", name(layer_->quantization.mode), name(scales.dtype));
     }
     if (layer_->biases == nullptr) return {};
     const TensorInfo& biases = *layer_->biases;

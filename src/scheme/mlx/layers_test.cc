@@ -119,13 +119,16 @@ TEST(MlxLayers, EmptyOnesAreCorrupt) {
                       "m: tensor 'a.weight': has scales, but no dimensions"));
 }
 
-TEST(MlxLayers, OtherDtypesAreUnsupported) {
+TEST(MlxLayers, CodesOfOtherDtypesAreUnsupported) {
   EXPECT_TRUE(refused({{"a.weight", kI32, {2, 8}}, {"a.scales", kF16, {2, 1}}}, {}, Errc::kUnsupported,
                       "m: tensor 'a.weight': has scales, but codes are packed as U32 or U8, not I32"));
-  EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.scales", kF64, {2, 1}}}, {}, Errc::kUnsupported,
+}
+
+TEST(MlxLayers, ScalesThatContradictTheModeAreCorrupt) {
+  EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.scales", kF64, {2, 1}}}, {}, Errc::kCorrupt,
                       "m: tensor 'a.scales': affine scales are F32, F16 or BF16, not F64"));
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.scales", kF16, {2, 2}}}, config(4, 32, QuantizationMode::kMxfp4),
-                      Errc::kUnsupported, "m: tensor 'a.scales': mxfp4 scales are U8, not F16"));
+                      Errc::kCorrupt, "m: tensor 'a.scales': mxfp4 scales are U8, not F16"));
 }
 
 TEST(MlxLayers, BiasesThatDifferFromTheScalesAreCorrupt) {
