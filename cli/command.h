@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -38,9 +39,19 @@ void add_read_options(CLI::App& command, ReadOptions& options);
 // A model by its values: what is quantized is decoded when it is read. Stored tensors of what no scheme decodes, with a note.
 Result<Model> open_values(const std::string& path, const ReadOptions& options);
 
+// What every command that reads a model says of its argument.
+inline constexpr const char* kModelHelp = "Model: a weights file, a directory, an index, or a URI (https, s3, hf)";
+inline constexpr const char* kQuantizedHelp = "Quantized model: a directory of MLX or Parquet V2, or a URI";
+inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
+inline constexpr const char* kResumeHelp = "Keep finished work in OUT.incomplete if interrupted, and resume from it";
+
 void add_path(CLI::App& command, std::string& path, const std::string& name = "PATH");
 void add_threads(CLI::App& command, unsigned& threads);
 void add_json(CLI::App& command, bool& json);
+
+// The values that completion offers for an option.
+void set_choices(const CLI::Option* option, std::vector<std::string> values);
+std::vector<std::string> choices_of(const CLI::Option* option);
 
 // A command adds its options to `app` and leaves in `run` what to do when it is chosen.
 using Run = std::function<Exit()>;

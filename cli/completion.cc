@@ -22,13 +22,20 @@ std::vector<std::string> flags_of(const CLI::App& command) {
 std::string bash_script(const CLI::App& app) {
   std::vector<std::string> names;
   std::string cases;
+  std::string values;
   for (const CLI::App* const command : app.get_subcommands({})) {
     names.push_back(command->get_name());
     cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(), fmt::join(flags_of(*command), " "));
+    for (const CLI::Option* const option : command->get_options()) {
+      const auto choices = choices_of(option);
+      for (const std::string& name : choices.empty() ? std::vector<std::string>() : option->get_lnames()) {
+        values += fmt::format("    '{} --{}') values=\"{}\" ;;\n", command->get_name(), name, fmt::join(choices, " "));
+      }
+    }
   }
   return fmt::format(R"(# bash completion for ballast
 _ballast() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} words=
+  local current=${{COMP_WORDS[COMP_CWORD]}} words= values=
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "{} {}" -- "$current")
@@ -36,7 +43,11 @@ _ballast() {{
   fi
   case ${{COMP_WORDS[1]}} in
 {}  esac
-  if [[ $current == -* ]]; then
+  case "${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD-1]}}" in
+{}  esac
+  if [[ -n $values ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
+  elif [[ $current == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
   elif [[ ${{COMP_WORDS[1]}} == completion ]]; then
     mapfile -t COMPREPLY < <(compgen -W "bash zsh" -- "$current")
@@ -47,7 +58,7 @@ _ballast() {{
 }}
 complete -F _ballast ballast
 )",
-                     fmt::join(names, " "), fmt::join(flags_of(app), " "), cases);
+                     fmt::join(names, " "), fmt::join(flags_of(app), " "), cases, values);
 }
 
 // Text inside '[…]' inside single quotes of a zsh option description.
@@ -72,7 +83,10 @@ std::string zsh_script(const CLI::App& app) {
     std::string arguments;
     for (const CLI::Option* const option : command->get_options()) {
       for (const std::string& name : option->get_lnames()) {
-        const std::string value = option->get_items_expected_max() == 0 ? "" : fmt::format(":{}:", option->get_type_name());
+        const auto choices = choices_of(option);
+        const std::string list = choices.empty() ? "" : fmt::format("({})", fmt::join(choices, " "));
+        const std::string value =
+            option->get_items_expected_max() == 0 ? "" : fmt::format(":{}:{}", option->get_type_name(), list);
         arguments += fmt::format(" \\\n        '--{}[{}]{}'", name, zsh_quoted(option->get_description()), value);
       }
     }

@@ -143,28 +143,30 @@ Exit run_convert(const Options& options) {
 
 void add_convert(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("convert", "Write a model with other dtypes, names, shards or format");
+  CLI::App* const command = app.add_subcommand("convert", "Change dtypes, names, shards, container or metadata");
   add_path(*command, options->in, "IN");
-  command->add_option("OUT", options->out, "One file if it ends in .safetensors or .mlx, else a model directory")->required();
-  command
-      ->add_option("--dtype", options->dtypes, "f32, bf16, f8_e4m3 … for tensors of its kind, or GLOB=DTYPE for some; repeatable")
-      ->type_name("DTYPE");
-  command->add_option("--format", options->format, "safetensors or mlx-json (default: as OUT ends, else safetensors)")
-      ->type_name("FORMAT")
-      ->check(CLI::IsMember({"safetensors", "mlx-json"}).description(""));
+  command->add_option("OUT", options->out, kOutHelp)->required();
+  set_choices(command
+                  ->add_option("--dtype", options->dtypes,
+                               "Target dtype (f32, bf16, f8_e4m3 …) for tensors of its kind, or GLOB=DTYPE; repeatable")
+                  ->type_name("DTYPE"),
+              {"f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i16", "i8", "u8"});
+  set_choices(
+      command->add_option("--format", options->format, "Container: safetensors or mlx-json (default: from the name of OUT)")
+          ->type_name("FORMAT")
+          ->check(CLI::IsMember({"safetensors", "mlx-json"}).description("")),
+      {"safetensors", "mlx-json"});
   command
       ->add_option("--max-shard-size", options->max_shard_size,
-                   "Split a directory's weights into files of at most this, such as 5GB")
+                   "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
-  command->add_option("--include", options->include, "Only tensors whose name matches; repeatable")->type_name("GLOB");
-  command->add_option("--exclude", options->exclude, "No tensors whose name matches; repeatable")->type_name("GLOB");
-  command->add_option("--rename", options->renames, "Rename a tensor; each * in FROM fills one in TO; repeatable")
+  command->add_option("--include", options->include, "Take only matching tensors; repeatable")->type_name("GLOB");
+  command->add_option("--exclude", options->exclude, "Leave out matching tensors; repeatable")->type_name("GLOB");
+  command->add_option("--rename", options->renames, "Rename tensors; each * in TO takes what a * in FROM matched; repeatable")
       ->type_name("FROM=TO");
-  command->add_option("--metadata", options->metadata, "Set metadata, which is otherwise kept; K alone drops it; repeatable")
-      ->type_name("K=V");
-  command->add_flag("--allow-loss", options->allow_loss, "Convert integers even where their values do not fit, and say how many");
-  command->add_flag("--resume", options->resume,
-                    "Keep what is done as OUT.incomplete if the work breaks off, and go on from there");
+  command->add_option("--metadata", options->metadata, "Set a metadata key; K alone removes it; repeatable")->type_name("K=V");
+  command->add_flag("--allow-loss", options->allow_loss, "Convert integers that do not fit, and report how many");
+  command->add_flag("--resume", options->resume, kResumeHelp);
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
       ->type_name("MB")
@@ -175,12 +177,13 @@ void add_convert(CLI::App& app, Run& run) {
     if (option->get_items_expected_max() > 1) option->expected(1)->take_all();
   }
   command->footer(
-      "From directory to directory, config and tokenizer go along. OUT may be IN: it is replaced when all is written.\n\n"
+      "Config and tokenizer are copied from directory to directory. OUT may be IN: it\n"
+      "is replaced once the output is complete.\n\n"
       "Examples:\n"
       "  ballast convert Qwen3-0.6B/ out/ --dtype bf16 --max-shard-size 2GB\n"
-      "  ballast convert model.safetensors small.safetensors --dtype f16 --dtype '*norm*=f32'\n"
-      "  ballast convert model.safetensors renamed.safetensors --rename 'model.*=decoder.*'\n"
-      "  ballast convert model.safetensors weights.mlx");
+      "  ballast convert in.safetensors out.safetensors --dtype f16 --dtype '*norm=f32'\n"
+      "  ballast convert in.safetensors out.safetensors --rename 'model.*=decoder.*'\n"
+      "  ballast convert in.safetensors weights.mlx");
   command->callback([options, &run] { run = [options] { return run_convert(*options); }; });
 }
 

@@ -72,14 +72,15 @@ Exit run_dequantize(const Options& options) {
 
 void add_dequantize(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("dequantize", "Write a quantized model as floats again");
-  command->add_option("IN", options->in, "A directory of Parquet V2 Extended or of MLX's quantized SafeTensors")->required();
-  command->add_option("OUT", options->out, "One file if it ends in .safetensors or .mlx, else a model directory")->required();
-  command->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16 (default: what each tensor had before)")
-      ->type_name("DTYPE");
+  CLI::App* const command = app.add_subcommand("dequantize", "Write the float weights of a quantized model");
+  command->add_option("IN", options->in, kQuantizedHelp)->required();
+  command->add_option("OUT", options->out, kOutHelp)->required();
+  set_choices(command->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16 (default: the original dtype of each tensor)")
+                  ->type_name("DTYPE"),
+              {"f64", "f32", "f16", "bf16"});
   command
       ->add_option("--max-shard-size", options->max_shard_size,
-                   "Split a directory's weights into files of at most this, such as 5GB")
+                   "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
@@ -87,7 +88,7 @@ void add_dequantize(CLI::App& app, Run& run) {
       ->check(CLI::Range(16, 1'048'576).description(""));
   add_json(*command, options->json);
   command->footer(
-      "Of MLX's weights this gives, in the dtype that they have, the very bits of mlx.core.dequantize on a CPU.\n\n"
+      "MLX weights come out bit for bit as mlx.core.dequantize gives them on a CPU.\n\n"
       "Examples:\n"
       "  ballast dequantize qwen3-4bit/ restored/\n"
       "  ballast dequantize out/ restored.safetensors --dtype f32");

@@ -167,7 +167,8 @@ void add_diff(CLI::App& app, Run& run) {
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Exits with 0 if the tensors are the same, 1 if not. Metadata that differs is listed but does not count.\n\n"
+      "Exit codes: 0 if all tensors are equal, otherwise 1. Metadata that differs is\n"
+      "listed, but does not count.\n\n"
       "Examples:\n"
       "  ballast diff before.safetensors after.safetensors\n"
       "  ballast diff Qwen3-0.6B/ out/ --json | jq '.changed[].max_difference'");

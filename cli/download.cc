@@ -73,22 +73,22 @@ Exit run_download(const Options& options) {
 
 void add_download(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("download", "Fetch a model's files, and check them");
+  CLI::App* const command = app.add_subcommand("download", "Download the files of a model and check them");
   command->add_option("URI", options->uri, "https://…, s3://bucket/folder or hf://org/repo[@revision][/file]")->required();
-  command->add_option("DIR", options->folder,
-                      "The folder to put them in; without it, a model of the hub goes to the hub's cache");
-  command->add_option("--include", options->include, "Only files whose name matches; repeatable")->type_name("GLOB");
-  command->add_option("--exclude", options->exclude, "No files whose name matches; repeatable")->type_name("GLOB");
+  command->add_option("DIR", options->folder, "Output directory (default for hf://: the cache of the hub)");
+  command->add_option("--include", options->include, "Download only matching files; repeatable")->type_name("GLOB");
+  command->add_option("--exclude", options->exclude, "Leave out matching files; repeatable")->type_name("GLOB");
   add_json(*command, options->json);
   for (CLI::Option* const option : command->get_options()) {
     if (option->get_items_expected_max() > 1) option->expected(1)->take_all();
   }
   command->footer(
-      "What breaks off goes on where it was when the same command is run again. Sums are checked where the server\n"
-      "tells them. Tokens and keys come from the environment: HF_TOKEN, AWS_ACCESS_KEY_ID and so on; see docs/remote.md.\n\n"
+      "Run the same command again to resume an interrupted download. Checksums are\n"
+      "checked if the server sends them. Tokens and keys come from the environment\n"
+      "(HF_TOKEN, AWS_ACCESS_KEY_ID …); see docs/remote.md.\n\n"
       "Examples:\n"
       "  ballast download hf://Qwen/Qwen3-0.6B Qwen3-0.6B/\n"
-      "  ballast download hf://Qwen/Qwen3-0.6B@main Qwen3-0.6B/ --include '*.safetensors' --include '*.json'\n"
+      "  ballast download hf://Qwen/Qwen3-0.6B@main Qwen3-0.6B/ --include '*.json'\n"
       "  ballast download s3://bucket/models/llama llama/");
   command->callback([options, &run] { run = [options] { return run_download(*options); }; });
 }

@@ -62,17 +62,15 @@ void add_extract(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("extract", "Write one tensor, or a part of it, as a .npy file");
   add_path(*command, options->path, "IN");
-  command->add_option("NAME", options->tensor, "The tensor's name")->required();
-  command->add_option("--slice", options->slice, "What to take of each dimension, as start:stop:step: '0:10,:,::2'")
-      ->type_name("SLICES");
-  command->add_option("-o,--output", options->out, "The file to write (default: standard output)")->type_name("FILE");
+  command->add_option("NAME", options->tensor, "Name of the tensor")->required();
+  command->add_option("--slice", options->slice, "Part of each dimension, as start:stop:step: '0:10,:,::2'")->type_name("SLICES");
+  command->add_option("-o,--output", options->out, "Output file (default: standard output)")->type_name("FILE");
   add_read_options(*command, options->read);
   command->footer(
-      "numpy has no BF16, F8 and F4: they are written as F32, which holds all their values.\n\n"
+      "NumPy has no BF16, F8 or F4: they are written as F32, without loss.\n\n"
       "Examples:\n"
       "  ballast extract model.safetensors model.norm.weight -o norm.npy\n"
-      "  ballast extract Qwen3-0.6B/ model.embed_tokens.weight --slice '0:10,:' | python3 -c \\\n"
-      "    'import sys, io, numpy; print(numpy.load(io.BytesIO(sys.stdin.buffer.read())))'");
+      "  ballast extract Qwen3-0.6B/ model.embed_tokens.weight --slice '0:10' -o a.npy");
   command->callback([options, &run] { run = [options] { return run_extract(*options); }; });
 }
 

@@ -306,11 +306,11 @@ Exit inspect(const InspectOptions& options) {
 
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* const command = app.add_subcommand("inspect", "Show what is in a model: a tree, totals, statistics");
+  CLI::App* const command = app.add_subcommand("inspect", "Show the contents of a model: tree, totals, statistics");
   add_path(*command, options->path);
-  command->add_flag("--tensors", options->tensors, "List every tensor with its place in the file");
-  command->add_flag("--stats", options->stats, "Read all values: range, mean, deviation, zeros, NaN, Inf, histogram");
-  command->add_option("--filter", options->filter, "Only tensors whose name matches, such as '*.mlp.*'")->type_name("GLOB");
+  command->add_flag("--tensors", options->tensors, "List every tensor with its offsets in the file");
+  command->add_flag("--stats", options->stats, "Read all values: range, mean, standard deviation, zeros, NaN, Inf, histogram");
+  command->add_option("--filter", options->filter, "Show only matching tensors, such as '*.mlp.*'")->type_name("GLOB");
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(

@@ -1,5 +1,10 @@
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -9,30 +14,57 @@
 #include <ballast/weights.h>
 
 #include "command.h"
+#include "format.h"
 #include "terminal.h"
 
 namespace ballast::cli {
 namespace {
 
+// Lines of help: a name, and at column 26 a description that is wrapped at column 80.
+std::string two_columns(const std::string& name, const std::string& description) {
+  constexpr std::size_t kColumn = 26;
+  constexpr std::size_t kWidth = 80;
+  std::string text = "  " + name;
+  if (text.size() + 2 > kColumn) text += "\n";
+  std::size_t column = text.back() == '\n' ? 0 : text.size();
+  for (std::size_t at = 0; at < description.size();) {
+    const std::size_t end = std::min(description.find(' ', at), description.size());
+    const std::string_view word = std::string_view(description).substr(at, end - at);
+    if (column > kColumn && column + 1 + width(word) > kWidth) {
+      text += "\n";
+      column = 0;
+    }
+    const std::size_t gap = column < kColumn ? kColumn - column : 1;
+    text.append(gap, ' ').append(word);
+    column += gap + width(word);
+    at = end + 1;
+  }
+  return text + "\n";
+}
+
 // CLI11's own layout puts the program's name on a line and says "OPTIONS"; people read usage and examples first.
 class HelpFormatter : public CLI::Formatter {
  public:
-  HelpFormatter() {
-    column_width(26);
-    label("Positionals", "Arguments");
-  }
+  HelpFormatter() { label("Positionals", "Arguments"); }
 
   std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string usage = fmt::format("\nUsage: {}", name);
     if (!app->get_subcommands({}).empty()) return usage + " COMMAND [OPTIONS]\n";
+    usage += " [OPTIONS]";
     for (const CLI::Option* option : app->get_options()) {
-      if (option->nonpositional()) continue;
-      usage += " " + option->get_name();
+      if (!option->get_positional()) continue;
+      const std::string argument = option->get_name(true);
+      usage += option->get_required() ? " " + argument : fmt::format(" [{}]", argument);
     }
-    return usage + " [OPTIONS]\n";
+    return usage + "\n";
   }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_positional() || option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string name = make_option_name(option, is_positional);
+    if (!is_positional && option->get_type_size() != 0) name += " " + option->get_type_name();
+    return two_columns(name, option->get_description());
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return two_columns(command->get_name(), command->get_description());
   }
 };
 
@@ -60,13 +92,13 @@ Exit run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
-      "  ballast inspect model.safetensors        what is inside, as a tree\n"
-      "  ballast verify Qwen3-0.6B/ --values      is it whole, and are the numbers sane?\n"
+      "  ballast inspect model.safetensors\n"
+      "  ballast verify Qwen3-0.6B/ --values\n"
       "  ballast convert Qwen3-0.6B/ out/ --dtype bf16\n"
-      "  ballast quantize Qwen3-0.6B/ out/ --bits 4\n"
-      "  ballast COMMAND --help                   more about one command\n\n"
-      "Exit codes: 0 done; 1 checked and found false; 2 wrong usage; 3 bad input;\n"
-      "4 output not written; 130 interrupted.");
+      "  ballast quantize Qwen3-0.6B/ out/ --format mlx --bits 4\n"
+      "  ballast inspect hf://Qwen/Qwen3-0.6B\n\n"
+      "'ballast COMMAND --help' describes one command. Exit codes: 0 success, 1 a check\n"
+      "failed, 2 wrong usage, 3 bad input, 4 output not written, 130 interrupted.");
   Run chosen;
   add_inspect(app, chosen);
   add_verify(app, chosen);
@@ -130,23 +162,39 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options) {
 }
 
 void add_read_options(CLI::App& command, ReadOptions& options) {
-  command.add_option("--max-header-mb", options.max_header_mb, "Accept headers up to this size (default 100)")
+  command.add_option("--max-header-mb", options.max_header_mb, "Largest header to accept, in MB (default 100)")
       ->type_name("MB")
       ->check(CLI::Range(1, 1'000'000).description(""));
-  command.add_flag("--reference", options.reference, "Accept all that the reference accepts, duplicate names included");
+  command.add_flag("--reference", options.reference, "Accept whatever the reference reader accepts, such as duplicate names");
 }
 
 void add_path(CLI::App& command, std::string& path, const std::string& name) {
-  command.add_option(name, path, "A weights file, a model directory or an index")->required();
+  command.add_option(name, path, kModelHelp)->required();
 }
 
 void add_threads(CLI::App& command, unsigned& threads) {
-  command.add_option("--threads", threads, "Threads to use (default: one per core)")
+  command.add_option("--threads", threads, "Number of threads (default: one per core)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024).description(""));
 }
 
-void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print one JSON document"); }
+namespace {
+
+std::map<const CLI::Option*, std::vector<std::string>>& all_choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> choices;
+  return choices;
+}
+
+}  // namespace
+
+void set_choices(const CLI::Option* option, std::vector<std::string> values) { all_choices()[option] = std::move(values); }
+
+std::vector<std::string> choices_of(const CLI::Option* option) {
+  const auto found = all_choices().find(option);
+  return found == all_choices().end() ? std::vector<std::string>() : found->second;
+}
+
+void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print the result as one JSON document"); }
 
 Exit report(const Error& error) {
   complain("ballast: " + error.message);

@@ -71,15 +71,15 @@ Exit run_metadata(const Options& options) {
 
 void add_metadata(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command =
-      app.add_subcommand("metadata", "Show the metadata of a file, or change it without touching the tensors");
-  command->add_option("FILE", options->path, "A .safetensors file; to show, also a model directory or an index")->required();
+  CLI::App* const command = app.add_subcommand("metadata", "Show or change the metadata of a file");
+  command->add_option("FILE", options->path, "A .safetensors file; to show metadata, also a directory, index or URI")->required();
   command->add_option("--set", options->set, "Set a key; repeatable")->type_name("K=V")->expected(1)->take_all();
   command->add_option("--unset", options->unset, "Remove a key; repeatable")->type_name("K")->expected(1)->take_all();
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "A small change is made in place if the text fits into the header; else a new file takes the old one's place.\n\n"
+      "The file is edited in place if the change fits into the header, otherwise it is\n"
+      "replaced by a new one. Tensors do not change.\n\n"
       "Examples:\n"
       "  ballast metadata model.safetensors\n"
       "  ballast metadata model.safetensors --set license=apache-2.0 --unset note");

@@ -210,9 +210,9 @@ Exit run_quantize(const Options& options) {
 }
 
 // An option that sets a field of the config; what is wrong with it is found with the other sources.
-void add_field(CLI::App& command, Options& options, const std::string& flags, const std::string& field, const std::string& type,
-               const std::string& help) {
-  command
+CLI::Option* add_field(CLI::App& command, Options& options, const std::string& flags, const std::string& field,
+                       const std::string& type, const std::string& help) {
+  return command
       .add_option_function<std::string>(
           flags, [&options, field](const std::string& value) { options.fields[field] = value; }, help)
       ->type_name(type)
@@ -223,52 +223,62 @@ void add_field(CLI::App& command, Options& options, const std::string& flags, co
 
 void add_quantize(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("quantize", "Write a model with 2 to 8 bits per weight, and say what that costs");
-  command->add_option("IN,--input", options->in, "A weights file, a model directory or an index")->required();
-  command->add_option("OUT,--output", options->out, "The directory to make")->required();
-  add_field(*command, *options, "--bits,--bit-width", "bit_width", "N", "2, 3, 4, 5, 6 or 8");
-  add_field(*command, *options, "--group-size", "group_size", "N", "Weights that share a scale: 32, 64, 128, or 256 in Parquet");
-  add_field(*command, *options, "--format", "format", "FORMAT", "parquet (default) or mlx");
-  add_field(*command, *options, "--method", "method", "METHOD", "search (default, the best), rtn (as MLX does it, fast) or hqq");
-  add_field(*command, *options, "--profile", "deployment_profile", "NAME",
-            "edge (2 bits), local (4 bits, default) or cloud (8 bits)");
-  command->add_option("--config", options->config, "Settings from a YAML file; see docs/quantization.md")->type_name("FILE");
-  command->add_option("--calibration", options->calibration, "Statistics of activations, for less error; see docs/calibration.md")
+  CLI::App* const command = app.add_subcommand("quantize", "Quantize weights to 2 to 8 bits and measure the error");
+  const auto field = [&](const std::string& flags, const std::string& name, const std::string& type, const std::string& help,
+                         std::vector<std::string> choices = {}) {
+    set_choices(add_field(*command, *options, flags, name, type, help), std::move(choices));
+  };
+  command->add_option("IN,--input", options->in, kModelHelp)->required()->type_name("PATH");
+  command->add_option("OUT,--output", options->out, "Output directory")->required()->type_name("DIR");
+  field("--bits,--bit-width", "bit_width", "N", "Bits per weight: 2, 3, 4, 5, 6 or 8 (default: from the profile)",
+        {"2", "3", "4", "5", "6", "8"});
+  field("--group-size", "group_size", "N", "Weights that share a scale: 32, 64, 128, or 256 in Parquet",
+        {"32", "64", "128", "256"});
+  field("--format", "format", "FORMAT", "Output format: parquet (default) or mlx", {"parquet", "mlx"});
+  field("--method", "method", "METHOD", "Choice of scales: search (default), rtn (fast, as MLX rounds) or hqq",
+        {"search", "rtn", "hqq"});
+  field("--profile", "deployment_profile", "NAME",
+        "Defaults for a target: edge (2 bits), local (4 bits, default) or cloud (8 bits)", {"edge", "local", "cloud"});
+  command->add_option("--config", options->config, "Read settings from a YAML file; see docs/quantization.md")->type_name("FILE");
+  command
+      ->add_option("--calibration", options->calibration,
+                   "Statistics of layer inputs, to reduce the output error; see docs/calibration.md")
       ->type_name("FILE")
       ->check(CLI::Validator([](const std::string& path) { return path.empty() ? "names no file" : ""; }, ""));
-  add_field(*command, *options, "--target-size-mb", "target_model_size_mb", "MB",
-            "Give each layer the bits that make the most of this size, in 10^6 bytes");
-  add_field(*command, *options, "--modality", "modality", "NAME", "text, code, image or audio (default: as the model says)");
-  add_field(*command, *options, "--recipe", "recipe", "NAME",
-            "mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6: more bits where they count");
-  command->add_option("--keep", options->keep, "Leave tensors whose name matches as they are; repeatable")
+  field("--target-size-mb", "target_model_size_mb", "MB",
+        "Choose the bits of each layer so that the output has this size, in 10^6 bytes");
+  field("--modality", "modality", "NAME", "Kind of model: text, code, image or audio (default: detected)",
+        {"text", "code", "image", "audio"});
+  field("--recipe", "recipe", "NAME",
+        "Two bit widths, the higher for sensitive layers: mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6",
+        {"mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"});
+  command->add_option("--keep", options->keep, "Leave matching tensors unquantized; repeatable")
       ->type_name("GLOB")
       ->expected(1)
       ->take_all();
-  add_field(*command, *options, "--min-accuracy", "min_accuracy", "X",
-            "Give layers more bits until their cosine is at least this");
+  field("--min-accuracy", "min_accuracy", "X", "Raise the bits of a layer until its cosine similarity is at least X");
   command->add_flag_callback(
       "--fail-fast", [options] { options->fields["fail_fast"] = std::string("true"); },
-      "Give up at the first layer below the minimum, and write nothing");
-  command->add_flag("--validate", options->validate, "Read back what was written and compare it with the source");
-  command->add_flag("--resume", options->resume,
-                    "Keep what is done as OUT.incomplete if the work breaks off, and go on from there");
-  command->add_flag("--dry-run", options->dry_run, "Print what would become of each tensor, and write nothing");
-  command->add_flag("--no-sync", options->no_sync, "Do not wait for the disk at the end");
-  command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");
-  add_field(*command, *options, "--threads", "num_threads", "N", "Threads to use (default: one per core)");
-  add_field(*command, *options, "--memory-limit", "max_memory_limit_mb", "MB", "Memory to use, in MiB (default 384)");
+      "Stop at the first layer below --min-accuracy and write nothing");
+  command->add_flag("--validate", options->validate, "Read the output back and compare it with the input");
+  command->add_flag("--resume", options->resume, kResumeHelp);
+  command->add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
+  command->add_flag("--no-sync", options->no_sync, "Do not flush the output to disk at the end");
+  command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
+  field("--threads", "num_threads", "N", "Number of threads (default: one per core)");
+  field("--memory-limit", "max_memory_limit_mb", "MB", "Memory to use, in MiB (default 384)");
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Settings: the command line wins over BALLAST_* variables, these over --config, that over the profile.\n"
-      "Quality is of the bytes written: cosine and relative RMSE of the weights, layer by layer.\n\n"
+      "Precedence of settings: command line, BALLAST_* variables, --config, profile.\n"
+      "Quality is measured on the bytes written: cosine similarity and relative RMSE\n"
+      "of the weights of each layer.\n\n"
       "Examples:\n"
       "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
       "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
       "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
-      "  ballast quantize model/ out/ --calibration statistics.safetensors --target-size-mb 400\n"
-      "  ballast quantize model/ out/ --json | jq '.layers[] | select(.cosine_similarity < 0.99)'");
+      "  ballast quantize model/ out/ --calibration stats.safetensors\n"
+      "  ballast quantize model/ out/ --json | jq '.layers[0].cosine_similarity'");
   command->callback([options, &run] { run = [options] { return run_quantize(*options); }; });
 }
 

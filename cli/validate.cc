@@ -71,20 +71,19 @@ Exit run_validate(const Options& options) {
 
 void add_validate(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("validate", "Measure how far a quantized model is from its original");
+  CLI::App* const command = app.add_subcommand("validate", "Compare a quantized model with its original");
   add_path(*command, options->original, "ORIGINAL");
-  command->add_option("QUANTIZED", options->quantized, "A directory of Parquet V2 Extended or of MLX's quantized SafeTensors")
-      ->required();
-  command
-      ->add_option("--min-accuracy", options->min_accuracy, "The cosine that every layer must have, from 0 (default: any) to 1")
+  command->add_option("QUANTIZED", options->quantized, kQuantizedHelp)->required();
+  command->add_option("--min-accuracy", options->min_accuracy, "Least cosine similarity of every layer, from 0 (default) to 1")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0).description(""));
-  command->add_flag("--layers", options->all_layers, "List all layers, not just the worst");
+  command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
   add_threads(*command, options->threads);
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Exits with 0 if every layer has the cosine asked for and what was kept is the same, 1 if not.\n\n"
+      "Exit codes: 0 if every layer reaches --min-accuracy and unquantized tensors are\n"
+      "equal, otherwise 1.\n\n"
       "Examples:\n"
       "  ballast validate Qwen3-0.6B/ qwen3-4bit/\n"
       "  ballast validate model.safetensors out/ --min-accuracy 0.99 --json");

@@ -104,15 +104,15 @@ Exit run_verify(const Options& options) {
 
 void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command = app.add_subcommand("verify", "Check headers, offsets, shards against index, config against tensors");
+  CLI::App* const command = app.add_subcommand("verify", "Check headers, offsets, shards, config and tensors");
   add_path(*command, options->path);
-  command->add_flag("--values", options->values, "Also look for NaN, Inf and weights that are constant or nearly all zero");
+  command->add_flag("--values", options->values, "Also check for NaN, Inf, and weights that are constant or almost all zero");
   command->add_flag("--sha256", options->sha256, "Also print the SHA-256 of each file");
   add_threads(*command, options->threads);
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Exits with 0 if all is well, 1 if a defect was found, 3 if there was nothing to check.\n\n"
+      "Exit codes: 0 no defects, 1 defects found, 3 nothing to check.\n\n"
       "Examples:\n"
       "  ballast verify model.safetensors\n"
       "  ballast verify Qwen3-0.6B/ --values --sha256");

@@ -259,11 +259,26 @@ class TestTerminal:
         assert process.returncode == 130 and out == b""
 
 
+COMMANDS = ["inspect", "verify", "convert", "quantize", "dequantize", "validate", "diff", "extract", "metadata", "download", "completion"]
+
+
 class TestHelp:
     def test_help_has_examples(self, run):
         for arguments in (["--help"], ["inspect", "--help"], ["verify", "--help"], ["completion", "--help"]):
             result = run(*arguments)
             assert result.returncode == 0 and "Examples:" in result.stdout and result.stderr == ""
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_help_fits_80_columns(self, run, command):
+        text = run(command, "--help").stdout
+        assert max(map(len, text.splitlines())) <= 80
+        assert f"\nUsage: ballast {command} [OPTIONS] " in text
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_option_with_a_value_has_a_placeholder(self, run, command):
+        options = run(command, "--help").stdout.split("Options:\n")[1].split("\n\n")[0]
+        bare = {match for match in re.findall(r"^  (?:-o,)?--([a-z0-9-]+)(?= {2,}|$)", options, re.MULTILINE)}
+        assert not bare & {"input", "output", "format", "dtype", "threads", "slice", "filter", "include", "config", "calibration"}
 
     def test_version(self, run):
         assert re.fullmatch(r"ballast \d+\.\d+\.\d+\n", run("--version").stdout)
@@ -296,4 +311,8 @@ class TestHelp:
 
         assert complete("ballast", "ins") == ["inspect"]
         assert complete("ballast", "verify", "--va") == ["--values"]
+        assert complete("ballast", "quantize", "a", "b", "--format", "") == ["parquet", "mlx"]
+        assert complete("ballast", "quantize", "a", "b", "--method", "h") == ["hqq"]
+        assert complete("ballast", "quantize", "--profile", "") == ["edge", "local", "cloud"]
+        assert complete("ballast", "convert", "--dtype", "bf") == ["bf16"]
         assert complete("ballast", "inspect", "mod") == ["model.safetensors"]
