@@ -134,8 +134,8 @@ Result<Model> Model::from_tensors(std::span<const TensorView> tensors, const std
 
 const std::string& Model::path() const { return state_->path; }
 const std::string& Model::directory() const {
-  static const std::string kNone;
-  return state_->folder ? state_->folder->path() : kNone;
+  static const std::string none;
+  return state_->folder ? state_->folder->path() : none;
 }
 std::span<const ModelFile> Model::files() const { return state_->files; }
 std::span<const TensorInfo> Model::tensors() const { return state_->tensors; }

@@ -57,9 +57,9 @@ Result<Weights> Weights::from_model(Model model) {
 
 const std::string& Weights::path() const { return state_->reader->path(); }
 const std::string& Weights::directory() const {
-  static const std::string kNone;
+  static const std::string none;
   const Folder* const folder = state_->reader->folder();
-  return folder != nullptr ? folder->path() : kNone;
+  return folder != nullptr ? folder->path() : none;
 }
 std::string_view Weights::scheme() const { return state_->reader->scheme(); }
 bool Weights::is_quantized() const { return scheme() != kPlain && std::ranges::any_of(weights(), &Weight::is_quantized); }

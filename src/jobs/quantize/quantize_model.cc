@@ -274,25 +274,25 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
 
 }  // namespace
 
-Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& given) {
-  const QuantizeOptions options = with_own_limits(given);
+Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(check_directory(model, directory));
-  const Prepared prepared = TRY(prepare(model, options));
+  const QuantizeOptions own = with_own_limits(options);
+  const Prepared prepared = TRY(prepare(model, own));
   QuantizeReport report{.source_bytes = prepared.output.source_bytes, .was_done = true};
   if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
     remove_leftovers(directory);
   } else {
-    report = TRY(write_output(prepared, directory, options));
+    report = TRY(write_output(prepared, directory, own));
   }
   report.modality = prepared.modality;
   return report;
 }
 
-Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& given) {
-  const QuantizeOptions options = with_own_limits(given);
+Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(check_directory(model, directory));
-  const Prepared prepared = TRY(prepare(model, options));
+  const QuantizeOptions own = with_own_limits(options);
+  const Prepared prepared = TRY(prepare(model, own));
   auto fit = TRY(fit_size(prepared));
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));
   return describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1), prepared.modality);
