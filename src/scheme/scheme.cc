@@ -5,8 +5,8 @@
 namespace ballast {
 
 std::span<const Scheme* const> all_schemes() {
-  static const std::array<const Scheme*, 2> kSchemes{&mlx_scheme(), &parquet_scheme()};
-  return kSchemes;
+  static const std::array<const Scheme*, 2> schemes{&mlx_scheme(), &parquet_scheme()};
+  return schemes;
 }
 
 }  // namespace ballast
