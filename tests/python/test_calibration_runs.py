@@ -366,7 +366,7 @@ class TestFilesThatAreRefused:
         before = contents(out)
         for options in (["--rename", "a.*=z.*"], ["--exclude", "a.*"], ["--include", "b.*"]):
             message = one_error_line(run("convert", folder, out, *options), 3)
-            assert "cannot be left out or renamed, since timeaware.safetensors tells of them" in message
+            assert "cannot be left out or renamed, since timeaware.safetensors names them" in message
         (folder / "equalization.safetensors").unlink()
         assert "is missing, but config.json names it" in one_error_line(run("convert", folder, out), 3)
         assert contents(out) == before

@@ -27,8 +27,7 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
   for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
     const auto file = TRY(open_side_file(model, kind));
     if (!file || is_same) continue;
-    return fail(Errc::kUnsupported,
-                "{}: tensors cannot be left out or renamed, since {} tells of them: dequantize the model first",
+    return fail(Errc::kUnsupported, "{}: tensors cannot be left out or renamed, since {} names them: dequantize the model first",
                 shown(model.directory()), kind.file);
   }
   return {};

@@ -387,7 +387,7 @@ TEST(QuantizingMlx, BitsThatFitTheCodesButNotTheModel) {
   dir.write("out/config.json", R"({"quantization": {"bits": 8, "group_size": 32}})");
   const auto opened = Weights::open(dir.path("out"));
   ASSERT_FALSE(opened);
-  EXPECT_THAT(opened.error().message, HasSubstr("tells of 512 parameters, with the bits and groups of the config there are 256"));
+  EXPECT_THAT(opened.error().message, HasSubstr("declares 512 parameters, but the bits and groups of the config give 256"));
 }
 
 TEST(QuantizingParquet, MissesTensorsThatAreToldOf) {

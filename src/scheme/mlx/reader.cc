@@ -106,7 +106,7 @@ class MlxReader final : public ModelReader {
     std::uint64_t found = 0;
     for (const Weight& weight : weights()) found += weight.elements();
     if (found == *expected) return {};
-    return fail(Errc::kCorrupt, "{}: tells of {} parameters, with the bits and groups of the config there are {}",
+    return fail(Errc::kCorrupt, "{}: declares {} parameters, but the bits and groups of the config give {}",
                 shown(join_path(folder()->path(), kIndexFile)), *expected, found);
   }
 
