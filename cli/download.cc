@@ -28,8 +28,8 @@ struct Options {
 void print_json(const DownloadReport& done, double seconds) {
   Json files = Json::array();
   for (const DownloadedFile& file : done.files) {
-    files.push_back({{"path", file.path}, {"size", file.size}, {"was_there", file.was_there}, {"checked", nullptr}});
-    if (!file.checked.empty()) files.back()["checked"] = file.checked;
+    files.push_back({{"path", file.path}, {"size", file.size}, {"was_there", file.already_complete}, {"checked", nullptr}});
+    if (!file.checksum.empty()) files.back()["checked"] = file.checksum;
   }
   const Json json{
       {"path", done.folder}, {"files", std::move(files)}, {"fetched_bytes", done.fetched_bytes}, {"download_time_s", seconds}};
@@ -42,8 +42,8 @@ void print_text(const DownloadReport& done, double seconds) {
   std::size_t checked = 0;
   for (const DownloadedFile& file : done.files) {
     bytes += file.size;
-    there += file.was_there ? 1 : 0;
-    checked += file.checked.empty() ? 0 : 1;
+    there += file.already_complete ? 1 : 0;
+    checked += file.checksum.empty() ? 0 : 1;
   }
   std::string notes;
   if (there > 0) notes += fmt::format(", {} there already", there == done.files.size() ? "all" : grouped(there));

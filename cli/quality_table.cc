@@ -70,7 +70,7 @@ Json report_json(const QuantizeReport& report) {
           {"modality", name(report.modality)},
           {"passed", report.passed},
           {"quantized_tensors", report.layers.size()},
-          {"kept_tensors", report.kept},
+          {"kept_tensors", report.unquantized},
           {"calibration", calibration_json(report.calibration)},
           {"files", report.files},
           {"layers", std::move(layers)}};

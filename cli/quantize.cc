@@ -65,7 +65,7 @@ Result<QuantizeConfig> make_config(const Options& options) {
 
 void print_done(const Options& options, const QuantizeReport& done, double seconds) {
   print("{}: {} quantized, {} kept, {}{}\n", tinted(Tone::kBold, escape(options.out)), counted(done.layers.size(), "tensor"),
-        grouped(done.kept), counted(done.files.size(), "file"),
+        grouped(done.unquantized), counted(done.files.size(), "file"),
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s)", seconds)));
   print_totals(done);
   if (done.calibration) print_calibration(*done.calibration);
@@ -169,7 +169,7 @@ Exit run_quantize(const Options& options) {
   bar.clear();
   if (!done) return report(done.error());
   for (const std::string& warning : done->warnings) warn(warning);
-  const bool was_done = done->was_done;
+  const bool was_done = done->up_to_date;
   if (was_done && !options.json && !options.validate) {
     print("{}: is there already, made of the same files with the same settings\n", tinted(Tone::kBold, escape(options.out)));
     return kDone;

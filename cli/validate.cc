@@ -59,7 +59,7 @@ Exit run_validate(const Options& options) {
   } else {
     print("{}: {}  ({} quantized, {} kept)\n", tinted(Tone::kBold, escape(without_secrets(options.quantized))),
           found->passed ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, "not good enough"),
-          counted(found->layers.size(), "tensor"), grouped(found->kept));
+          counted(found->layers.size(), "tensor"), grouped(found->unquantized));
     print_totals(*found);
     print("\n");
     print_layers(*found, options.min_accuracy, options.all_layers);

@@ -14,29 +14,32 @@
 
 namespace ballast {
 
-// Patterns are globs, as in <ballast/glob.h>, and one that matches no tensor is an error.
+// Sets the dtype of the tensors whose names match `pattern`, a glob as in <ballast/glob.h>. A pattern that matches no tensor is
+// an error.
 struct DTypeRule {
   std::string pattern;
   DType dtype;
 };
 
-// What each `*` of `from` takes, as little as possible, stands in for the `*` of `to`: "model.*" to "decoder.*".
+// Renames tensors by glob. Each `*` in `to` is replaced by the text that the corresponding `*` in `from` matched (the shortest
+// match): from "model.*" to "decoder.*".
 struct Rename {
   std::string from;
   std::string to;
 };
 
 struct ConvertOptions {
-  std::optional<DType> dtype;          // for all tensors of its kind: a float for floats, an integer for integers
-  std::vector<DTypeRule> dtype_rules;  // for tensors by name, whatever they are; the last one that matches wins
-  std::vector<std::string> include;    // none: everything
-  std::vector<std::string> exclude;
-  std::vector<Rename> renames;  // the first one that matches is taken
+  std::optional<DType> dtype;          // a float dtype applies to all float tensors, an integer dtype to all integer tensors
+  std::vector<DTypeRule> dtype_rules;  // apply to any matching tensor and override `dtype`; the last match wins
+  std::vector<std::string> include;    // globs of tensor names to write; empty: all tensors
+  std::vector<std::string> exclude;    // globs of tensor names to leave out; applied after `include`
+  std::vector<Rename> renames;         // the first match wins
   OnLoss on_loss = OnLoss::kRefuse;
-  std::optional<Metadata> metadata;  // empty: the model's own
-  SinkOptions sink;                  // an error if it has metadata, which belongs in `metadata` above
-  bool resume = false;  // if the work breaks off, keep what is done beside `path`, as .incomplete; go on from there if it is
-                        // about the same files and options. SafeTensors only.
+  std::optional<Metadata> metadata;  // empty: keep the model's metadata
+  SinkOptions sink;                  // `sink.metadata` must be empty; use `metadata` above
+  // Keep partial output beside `path`, as .incomplete, if the conversion is interrupted, and resume from it if the source files
+  // and the options are the same. SafeTensors only.
+  bool resume = false;
   WorkOptions work;
 };
 
@@ -46,21 +49,21 @@ struct ConvertedFile {
 };
 
 struct ConvertReport {
-  std::vector<ConvertedFile> files;  // of weights
+  std::vector<ConvertedFile> files;  // weight files only
   std::uint64_t tensors = 0;
   std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized
   std::uint64_t data_bytes = 0;
   std::vector<std::string> warnings;
 };
 
-// Writes the model to `path`, as create_sink() understands it, in bounded memory. From one directory to another the files beside
-// the weights go along, and the dtype in config.json is kept true. `path` may be where the model is read from.
-// A model of stored codes is copied only if they keep their meaning, see open_to_convert().
+// Writes the model to `path` in bounded memory; create_sink() describes which paths are accepted. When a model directory is
+// written to a directory, the files beside the weights are copied too, and the dtype in config.json is updated. `path` may be the
+// model's own path. A model that stores quantized codes is copied only if the output can still be decoded; see open_to_convert().
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options = {});
 
-// Opens a model for convert_model() with the same `path` and options. Quantized weights are decoded, to the dtype asked for or
-// their original ones, unless they can stay as they are: those of MLX in a directory of SafeTensors, without new dtypes. A model
-// that no scheme decodes is opened as it is stored.
+// Opens a model for convert_model() with the same `path` and options. Quantized weights are decoded, to the requested dtype or to
+// their original one. Only MLX weights that are written to a SafeTensors directory without a change of dtype stay quantized. A
+// model that no scheme can decode is opened as it is stored.
 Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
                               const OpenOptions& open = {});
 

@@ -10,28 +10,28 @@
 namespace ballast {
 
 struct DownloadOptions {
-  std::vector<std::string> include;  // globs of names: those that match one of them, or all if there are none
-  std::vector<std::string> exclude;  // but for these
-  bool sync = true;                  // wait until the files are on the disk
-  WorkOptions work;                  // progress and stop only: the servers set the pace
+  std::vector<std::string> include;  // globs of file names to download; empty: all files
+  std::vector<std::string> exclude;  // globs of file names to leave out; applied after `include`
+  bool sync = true;                  // flush the files to disk before returning
+  WorkOptions work;                  // only `progress` and `stop` are used
 };
 
 struct DownloadedFile {
   std::string path;
   std::uint64_t size = 0;
-  bool was_there = false;  // already complete
-  std::string checked;  // "sha256" or "git" if its sum is what the server said; else nothing but its length is known to be right
+  bool already_complete = false;  // nothing was fetched
+  std::string checksum;           // checksum that was verified, "sha256" or "git"; empty if only the size could be checked
 };
 
 struct DownloadReport {
-  std::string folder;  // that has the files now
+  std::string folder;  // where the files are now
   std::vector<DownloadedFile> files;
   std::uint64_t fetched_bytes = 0;  // over the network
 };
 
-// Fetches a file or a model's files, several parts at a time. Files get their names when they are whole and their sums are
-// right; what was fetched before a failure or a kill is kept in NAME.ballast-incomplete, and is resumed unless the server's
-// file has changed. An empty `folder` stands for the cache of the hub, for models of the hub alone.
+// Downloads a file, or all files of a model, with several requests in parallel. A file gets its final name once it is complete
+// and its checksum matches. Partial data stays in NAME.ballast-incomplete, and the next call resumes from it unless the file has
+// changed on the server. An empty `folder` means the local Hugging Face cache and is allowed for hf:// URIs only.
 Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options = {});
 
 }  // namespace ballast

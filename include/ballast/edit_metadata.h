@@ -12,17 +12,17 @@ namespace ballast {
 
 struct MetadataEdit {
   Metadata set;
-  std::vector<std::string> unset;  // before `set` is applied; a key that is not there is an error
+  std::vector<std::string> unset;  // keys to remove before `set` is applied; a missing key is an error
 };
 
 enum class MetadataChange {
-  kNone,      // it was so already
-  kInPlace,   // some bytes of the header were overwritten
+  kNone,      // the metadata already had these values
+  kInPlace,   // bytes of the header were overwritten
   kRewritten  // the file was replaced by a new one
 };
 
-// Changes the metadata of a SafeTensors file and nothing else. Where the new text fits into the header, and the bytes that change
-// lie in one page, so that they reach the file all or none, they are overwritten; else a new file takes the place of the old one.
+// Changes only the metadata of a SafeTensors file. Overwrites bytes of the header if the new text fits and all changed bytes lie
+// in one page, so that the write is atomic. Otherwise writes a new file and renames it over the old one.
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options = {},
                                      const WorkOptions& work = {});
 

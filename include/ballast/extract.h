@@ -15,12 +15,12 @@ namespace ballast {
 
 using WriteBytes = std::function<Result<void>(std::span<const std::byte>)>;
 
-// Writes a tensor, or a part of one as Model::slice() takes it, as a .npy file, a few megabytes at a time. numpy knows no BF16,
-// F8 and F4: they become F32, which holds all their values. Returns the dtype that was written.
+// Writes a tensor, or a slice of it as in Model::slice(), in .npy format, a few megabytes at a time. NumPy has no BF16, F8 or F4,
+// so these are converted to F32 without loss. Returns the dtype written.
 Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
                         const WorkOptions& work = {});
 
-// The same to a file, which appears when it is whole.
+// Writes the same bytes to a file, which appears under its name once it is complete.
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
                        const WorkOptions& work = {});
 

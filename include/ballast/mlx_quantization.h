@@ -11,46 +11,46 @@
 
 namespace ballast {
 
-// How codes, scales and biases stand for numbers.
+// How codes, scales and biases encode values.
 enum class QuantizationMode : std::uint8_t {
   kAffine,  // code * scale + bias
-  kMxfp4,   // E2M1 codes, a power of two for 32 of them
-  kMxfp8,   // E4M3 codes, a power of two for 32 of them
-  kNvfp4,   // E2M1 codes, an E4M3 number for 16 of them
+  kMxfp4,   // E2M1 codes, one power-of-two scale per 32 codes
+  kMxfp8,   // E4M3 codes, one power-of-two scale per 32 codes
+  kNvfp4,   // E2M1 codes, one E4M3 scale per 16 codes
 };
 std::string_view name(QuantizationMode mode);  // affine, mxfp4, mxfp8, nvfp4
 
 struct TensorQuantization {
-  unsigned bits = 4;         // of a code: 2, 3, 4, 5, 6 or 8 if affine, else what the mode has
-  unsigned group_size = 64;  // columns to a scale: 32, 64, 128 or 256 if affine, else what the mode has
+  unsigned bits = 4;         // per code: 2, 3, 4, 5, 6 or 8 if affine, else fixed by the mode
+  unsigned group_size = 64;  // columns per scale: 32, 64, 128 or 256 if affine, else fixed by the mode
   QuantizationMode mode = QuantizationMode::kAffine;
 
   bool operator==(const TensorQuantization&) const = default;
 };
 
-// How the weights of a directory in MLX's format are quantized. For settings to quantize with, see QuantizeConfig.
+// How the weights of an MLX model directory are quantized. For the settings of quantize_model(), see QuantizeConfig.
 struct MlxQuantization {
   TensorQuantization defaults;
-  // By the name of a tensor or layer, or by glob; empty for what is not quantized.
+  // Keys are names of tensors or layers, or globs; an empty value means not quantized.
   std::map<std::string, std::optional<TensorQuantization>, std::less<>> per_tensor;
-  std::vector<std::string> patterns;  // which of these names are globs, in the order of the file
+  std::vector<std::string> patterns;  // the keys of `per_tensor` that are globs, in file order
 
-  // How a tensor is quantized, empty if it is not. Looks for its name, its name less .weight, .scales or .biases, both without a
-  // leading `language_model.` or else with one; then for the first glob that matches one of the first two; then takes the
-  // defaults.
+  // How a tensor is quantized; empty if it is not. Looks up, in this order: the name; the name without .weight, .scales or
+  // .biases; both with a leading `language_model.` removed, or added if there is none; the first glob that matches either of the
+  // first two; `defaults`.
   std::optional<TensorQuantization> find(std::string_view tensor) const;
 
   bool operator==(const MlxQuantization&) const = default;
 };
 
-// The text of a quantization_config.json. Every number is checked.
+// Parses the text of a quantization_config.json. Checks every number.
 Result<MlxQuantization> parse_mlx_quantization(std::string_view text);
 
-// The section `quantization`, else `quantization_config`, of the text of a config.json; empty if it has neither. Sections of
-// other quantizers are kUnsupported.
+// Parses the section `quantization`, or else `quantization_config`, of the text of a config.json; empty if it has neither. A
+// section written by another quantizer is Errc::kUnsupported.
 Result<std::optional<MlxQuantization>> parse_mlx_quantization_section(std::string_view text);
 
-// From the directory's quantization_config.json, else from its config.json; empty if neither says anything.
+// Reads the directory's quantization_config.json, or else its config.json; empty if neither describes a quantization.
 Result<std::optional<MlxQuantization>> read_mlx_quantization(const std::string& directory);
 
 }  // namespace ballast

@@ -4,14 +4,14 @@
 
 namespace ballast {
 
-// How near quantized weights are to those they stand for.
+// How close the dequantized weights are to the original weights w, with error e = dequantized - w.
 struct Quality {
   double cosine_similarity = 1;
-  double relative_rmse = 0;  // sqrt(sum of e² / sum of w²)
-  double sqnr_db = 0;        // 10 log10(sum of w² / sum of e²), infinite without an error
-  double max_error = 0;
-  // sqrt(sum of c·e² / sum of c·w²) with c = E[x²] of each input channel: how far the layer's outputs are off, as far as
-  // statistics of its inputs tell.
+  double relative_rmse = 0;  // sqrt(Σ e² / Σ w²)
+  double sqnr_db = 0;        // 10 log10(Σ w² / Σ e²); infinite if there is no error
+  double max_error = 0;      // largest |e|
+  // sqrt(Σ c·e² / Σ c·w²) with c = E[x²] of each input channel: an estimate of the relative error of the layer's outputs. Needs
+  // calibration statistics.
   std::optional<double> output_error;
 };
 

@@ -19,103 +19,105 @@ namespace ballast {
 
 struct QuantizeOptions {
   QuantizeConfig config;
-  std::string calibration;  // a file of statistics of the model's activations: see docs/calibration.md
-  bool sync = true;         // wait until the disk has it all
-  bool resume = false;  // if the work breaks off, keep what is done beside the output, as .incomplete; go on from there if it is
-                        // about the same files and config
-  WorkOptions work;     // threads and memory_limit 0: as the config says
+  std::string calibration;  // path of a file with activation statistics, see docs/calibration.md; empty: none
+  bool sync = true;         // flush the output to disk before returning
+  // Keep partial output beside `directory`, as .incomplete, if the work is interrupted, and resume from it if the source files
+  // and the config are the same.
+  bool resume = false;
+  WorkOptions work;  // `threads` or `memory_limit` of 0: use the value in `config`
 };
 
-// What became of one tensor.
+// The result for one quantized tensor.
 struct LayerReport {
   std::string name;
-  DType dtype = DType::kF32;  // of the source
+  DType dtype = DType::kF32;  // original
   std::vector<std::uint64_t> shape;
   unsigned bits = 0;
   unsigned group_size = 0;
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;    // of codes, scales and offsets as they are stored, before any compression
-  unsigned planned_bits = 0;  // fewer than `bits` if these were not good enough
-  std::string method;         // rtn, search, hqq; with statistics weighted search, or gptq
-  bool equalized = false;     // its columns were scaled first
+  std::uint64_t bytes = 0;    // codes, scales and offsets as stored, before compression
+  unsigned planned_bits = 0;  // less than `bits` if the layer needed more bits to reach min_accuracy
+  std::string method;         // rtn, search or hqq; with calibration "weighted search" or gptq
+  bool equalized = false;     // columns were scaled before quantizing
   Quality quality;
 };
 
-// What statistics of activations were good for.
+// How the activation statistics were used.
 struct CalibrationReport {
-  std::size_t covered = 0;             // layers that are quantized with them
-  std::vector<std::string> uncovered;  // layers that are quantized without
-  std::size_t timesteps = 0;           // that were used; 0 if the statistics do not go by timestep
-  std::size_t recorded_timesteps = 0;  // that there are
-  std::size_t time_groups = 1;         // the layers have parameters for each
-  std::vector<double> boundaries;      // the timesteps at which groups begin, without the first
+  std::size_t covered = 0;             // layers quantized with statistics
+  std::vector<std::string> uncovered;  // layers quantized without statistics
+  std::size_t timesteps = 0;           // timesteps used; 0 if the statistics are not per timestep
+  std::size_t recorded_timesteps = 0;  // timesteps in the file
+  std::size_t time_groups = 1;         // groups of timesteps; layers have separate parameters for each
+  std::vector<double> boundaries;      // first timestep of each group except the first
 };
 
 struct QuantizeReport {
-  std::vector<LayerReport> layers;  // those quantized, in the order of the model
-  std::uint64_t kept = 0;           // tensors that stay as they are
-  std::vector<std::string> files;   // of weights
-  std::uint64_t source_bytes = 0;   // of the files of weights that were read
-  std::uint64_t bytes = 0;          // of the files of weights that were written
-  Quality quality;                  // of all layers, weighted by their parameters
-  double bits_per_weight = 0;       // of the quantized weights, parameters of groups included
+  std::vector<LayerReport> layers;  // quantized tensors, in model order
+  std::uint64_t unquantized = 0;    // tensors left unquantized
+  std::vector<std::string> files;   // weight files
+  std::uint64_t source_bytes = 0;   // size of the weight files read
+  std::uint64_t bytes = 0;          // size of the weight files written
+  Quality quality;                  // mean over all layers, weighted by parameter count
+  double bits_per_weight = 0;       // of the quantized weights, including scales and offsets
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
-  bool passed = true;     // every layer is as good as min_accuracy asks
-  bool was_done = false;  // an earlier run had finished; nothing was done, and `layers` is empty
+  bool passed = true;       // every layer reaches min_accuracy
+  bool up_to_date = false;  // an earlier run had finished; nothing was written, and `layers` is empty
   std::vector<std::string> warnings;
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
 };
 
-// Quantizes a model into a directory, block by block in bounded memory. The files beside the weights go along. The bytes depend
-// on the model and the config alone. With fail_fast a layer below min_accuracy is kBelowMinimum, and nothing is written.
+// Quantizes a model into a directory, block by block in bounded memory. Copies the files beside the weights. The output bytes
+// depend only on the model, the config and the calibration file. With fail_fast, a layer below min_accuracy is
+// Errc::kBelowMinimum, and nothing is written.
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
-// What quantize_model() would make of one tensor.
+// What quantize_model() would do with one tensor.
 struct PlannedLayer {
   std::string name;
-  DType dtype = DType::kF32;  // of the source
+  DType dtype = DType::kF32;  // original
   std::vector<std::uint64_t> shape;
   unsigned bits = 0;  // 0: left unquantized
   unsigned group_size = 0;
   std::string method;  // empty if left unquantized
   bool equalized = false;
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;  // as they would be stored, before any compression
+  std::uint64_t bytes = 0;  // as stored, before compression
 };
 
 struct QuantizePlan {
-  std::vector<PlannedLayer> layers;  // all tensors, in the order of the model
-  std::uint64_t source_bytes = 0;    // of the files of weights that would be read
-  std::uint64_t bytes = 0;           // of all layers
+  std::vector<PlannedLayer> layers;  // all tensors, in model order
+  std::uint64_t source_bytes = 0;    // size of the weight files that would be read
+  std::uint64_t bytes = 0;           // total of all layers
   Modality modality = Modality::kUnknown;
-  std::string key;  // a hash of the settings and the model's files: equal plans have equal keys
+  std::string key;  // hash of the settings and the model's files: equal plans have equal keys
 };
 
-// Decides what quantize_model() would do, and writes nothing. Layers are tried as there, to find bits that reach min_accuracy or
-// a size, and column scales; a plan without these reads no weights.
+// Computes what quantize_model() would do, without writing anything. Quantizes layers on trial where the plan depends on the
+// values: to choose bits that reach min_accuracy or a target size, and to choose column scales. Otherwise reads no weights.
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
 struct ValidateOptions {
-  OpenOptions open;         // of the quantized model
-  double min_accuracy = 0;  // the cosine that every layer must have
+  OpenOptions open;         // for the quantized model
+  double min_accuracy = 0;  // cosine similarity that every layer must reach
   WorkOptions work;
 };
 
-// Compares a model with what quantize_model() made of it, or anyone in the same formats, as it is on the disk. Tensors that were
-// not quantized must be the same to the byte.
+// Compares a model with its quantized version on disk, which may have been written by another program in a supported format.
+// Unquantized tensors must be identical byte for byte.
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
 
 struct DequantizeOptions {
   OpenOptions open;
-  std::optional<DType> dtype;  // F64, F32, F16 or BF16; by default what each tensor had before
+  std::optional<DType> dtype;  // F64, F32, F16 or BF16; default: the original dtype of each tensor
   SinkOptions sink;
   WorkOptions work;
 };
 
-// Writes the numbers that a quantized model stands for to `path`, as create_sink() understands it. MLX's are to the bit what
-// mlx.core.dequantize gives on a CPU.
+// Writes the dequantized weights to `path`; create_sink() describes which paths are accepted. For MLX models the values are
+// bit-identical to those of mlx.core.dequantize on a CPU.
 Result<ConvertReport> dequantize_model(const std::string& quantized, const std::string& path,
                                        const DequantizeOptions& options = {});
 
@@ -123,21 +125,22 @@ struct QuantizeLayerOptions {
   unsigned bits = 4;
   unsigned group_size = 64;
   QuantizeMethod method = QuantizeMethod::kSearch;
-  QuantizeFormat format = QuantizeFormat::kParquet;  // what the parameters are: zero points in Parquet, biases in MLX
-  std::vector<float> importance;                     // of every column; empty for all alike
+  QuantizeFormat format = QuantizeFormat::kParquet;  // Parquet stores zero points, MLX stores biases
+  std::vector<float> importance;                     // one weight per column; empty: all equal
   unsigned threads = 0;                              // 0: one per core
 };
 
-// One quantized matrix: [first dimension, all others] in Parquet, [all others, last] in MLX.
+// One quantized matrix. Its shape is [first dimension, product of the others] for Parquet, [product of the others, last
+// dimension] for MLX.
 struct QuantizedLayer {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   unsigned bits = 0;
   unsigned group_size = 0;
   QuantizeFormat format = QuantizeFormat::kParquet;
-  std::vector<std::byte> packed;  // every row is a stream of codes, the lowest bits first, that begins at a byte
-  std::vector<float> scales;      // one for each group, row by row
-  std::vector<float> offsets;     // (q - offset) * scale in Parquet, q * scale + offset in MLX
+  std::vector<std::byte> packed;  // a bit stream of codes per row, lowest bits first; each row starts at a byte boundary
+  std::vector<float> scales;      // one per group, row by row
+  std::vector<float> offsets;     // one per group: (q - offset) * scale for Parquet, q * scale + offset for MLX
   Quality quality;
 
   std::vector<float> dequantize() const;

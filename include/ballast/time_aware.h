@@ -10,30 +10,30 @@
 
 namespace ballast {
 
-struct TimeAwareTable;  // internal: what files hold
+struct TimeAwareTable;  // internal: the parameters as stored in files
 
-// What a layer has for one group of timesteps. Borrows from the TimeAware it came from.
+// The parameters of a layer for one group of timesteps. Borrows from the TimeAware it came from.
 struct TimeParameters {
   std::size_t group = 0;
-  std::span<const float> bias;  // to be added to the layer's outputs, one for each
-  // Of 8 bits for the layer's inputs, x ≈ (q - zero) · scale, where their range is known.
+  std::span<const float> bias;  // to be added to the layer's outputs; one per output channel
+  // 8-bit quantization of the layer's inputs, x ≈ (q - zero) · scale; empty if their range was not recorded.
   std::optional<float> activation_scale;
   std::optional<float> activation_zero;
 };
 
-// The parameters of a quantized model that go by timestep.
+// The parameters of a quantized model that depend on the timestep.
 class TimeAware {
  public:
   TimeAware(TimeAware&&) noexcept;
   TimeAware& operator=(TimeAware&&) noexcept;
   ~TimeAware();
 
-  std::span<const double> boundaries() const;  // the timesteps at which groups begin, without the first group
+  std::span<const double> boundaries() const;  // first timestep of each group except the first
   std::size_t groups() const { return boundaries().size() + 1; }
   std::size_t group_of(double timestep) const;
-  std::vector<std::string_view> layers() const;  // the names that their weights had before, sorted
+  std::vector<std::string_view> layers() const;  // original names of the weights, sorted
 
-  // Nothing for a layer that has no such parameters.
+  // Empty if the layer has no parameters that depend on the timestep.
   std::optional<TimeParameters> at(std::string_view layer, double timestep) const;
 
  private:

@@ -14,8 +14,8 @@
 
 namespace ballast {
 
-// Figures over the values of one tensor. min, max, mean, deviation, norm and histogram are over the finite ones, NaN where there
-// are none. All are computed in double, so 64-bit integers past 2^53 are rounded, and values past 1e154 may overflow the sums.
+// Statistics of the values of one tensor. min, max, mean, deviation, norm and histogram cover only the finite values, and are NaN
+// if there are none. All are computed in double: 64-bit integers above 2^53 are rounded, and values above 1e154 may overflow.
 struct TensorStats {
   std::uint64_t count = 0;
   std::uint64_t zeros = 0;
@@ -24,7 +24,7 @@ struct TensorStats {
   double min = 0;
   double max = 0;
   double mean = 0;
-  double deviation = 0;  // standard, of the population
+  double deviation = 0;  // population standard deviation
   double l2_norm = 0;
   std::array<std::uint64_t, 16> histogram{};  // equal bins from min to max
 
@@ -33,26 +33,26 @@ struct TensorStats {
 };
 
 struct StatsOptions {
-  bool histogram = true;  // costs a second pass over the data
+  bool histogram = true;  // needs a second pass over the data
   WorkOptions work;
 };
 
-// One entry per name, empty for F6 tensors, whose packing nobody has agreed on. Complex values count as two. Reads in
-// blocks, 4 MiB per thread; the figures do not depend on the thread count.
+// Returns one entry per name; it is empty for F6 tensors, which have no standard packing. A complex value counts as two. Reads
+// blocks of 4 MiB per thread. The results do not depend on the number of threads.
 Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model, std::span<const std::string_view> names,
                                                               const StatsOptions& options = {});
 
-// What makes values suspect. The last three hold for weights: floating tensors of two or more dimensions, since biases and norms
-// are often constant for a good reason.
+// Limits beyond which values are reported. The last three apply only to weights, that is, to float tensors of two or more
+// dimensions, because biases and norms are often legitimately constant.
 struct ValueLimits {
   bool allow_nan = false;
   bool allow_infinity = false;
-  bool allow_constant = false;     // every value the same, such as 0
-  double max_zero_share = 0.9999;  // 1: any share
-  double min_l2_norm = 1e-9;       // 0: any norm
+  bool allow_constant = false;     // all values equal, for example all 0
+  double max_zero_share = 0.9999;  // 1: no limit
+  double min_l2_norm = 1e-9;       // 0: no limit
 };
 
-// What is wrong with a tensor's values, one line each; nothing if nothing is.
+// Returns one line per problem with a tensor's values; empty if there is none.
 std::vector<std::string> check_values(const TensorInfo& tensor, const TensorStats& stats, const ValueLimits& limits = {});
 
 }  // namespace ballast

@@ -13,29 +13,29 @@ namespace ballast {
 
 struct VerifyOptions {
   OpenOptions open;
-  bool values = false;  // look at every value
+  bool values = false;  // check every value against `limits`
   ValueLimits limits;
   bool sha256 = false;
   WorkOptions work;
 };
 
-// One thing that is wrong with a model.
+// One problem found in a model.
 struct Defect {
   std::string check;    // one of VerifyReport::checks
-  std::string message;  // names the file, the tensor and the two numbers
+  std::string message;  // names the file, the tensor and the two values
 };
 
 struct VerifiedFile {
   std::string path;
   std::uint64_t size = 0;
   std::uint64_t tensors = 0;
-  std::string sha256;  // hexadecimal; empty unless asked for
+  std::string sha256;  // hexadecimal; empty unless requested
 };
 
 struct VerifyReport {
   std::vector<VerifiedFile> files;
-  std::vector<std::string>
-      checks;  // those made: layout, header, index or shards, config, architecture, values, sha256, quantization
+  // The checks made: layout, header, index or shards, config, architecture, values, sha256, quantization.
+  std::vector<std::string> checks;
   std::vector<std::string> skipped;  // what was not checked, and why
   std::vector<Defect> defects;
   std::vector<std::string> warnings;
@@ -45,9 +45,9 @@ struct VerifyReport {
   bool ok() const { return defects.empty(); }
 };
 
-// Checks what opening checks, but goes on after the first defect; of a quantized model also the sizes of its parts, what its
-// metadata says, and the checksums of its files where it has some. Fails only when it cannot check: the path is
-// missing or cannot be read, a library is missing, or the work was cancelled.
+// Makes the same checks as opening a model, but continues after the first defect. For a quantized model, also checks the sizes of
+// the stored parts, the metadata, and the checksums of the files if it has them. Returns an error only if it cannot check: the
+// path does not exist or cannot be read, a library is missing, or the work was cancelled.
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
 
 }  // namespace ballast

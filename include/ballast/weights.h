@@ -20,36 +20,37 @@ namespace ballast {
 // How a weight is stored.
 struct Storage {
   std::string scheme = "plain";  // plain, mlx or parquet
-  std::string mode;              // of MLX: affine, mxfp4, mxfp8 or nvfp4
-  unsigned bits = 0;             // of a code; 0 if the weight is not quantized
+  std::string mode;              // MLX only: affine, mxfp4, mxfp8 or nvfp4
+  unsigned bits = 0;             // per code; 0 if the weight is not quantized
   unsigned group_size = 0;       // columns that share a scale; 0 if the weight is not quantized
   bool equalized = false;        // columns were scaled by powers of two
 };
 
-// One weight of a model, whatever it is stored as.
+// One logical weight of a model, independent of how it is stored.
 struct Weight {
   std::string name;                  // original
-  DType dtype = DType::kF32;         // original; of MLX's codes that of their scales, BF16 where these are not floats
+  DType dtype = DType::kF32;         // original; for MLX codes the dtype of the scales, or BF16 if these are not floats
   std::vector<std::uint64_t> shape;  // original
   Storage storage;
-  std::vector<std::string> tensors;  // the stored tensors that it consists of; in Parquet the weight's own name
-  std::uint64_t rows = 0;            // of the matrix that it is stored as, row by row
-  std::uint64_t bytes = 0;           // stored: codes and parameters, or values
-  std::string file;                  // where it is, or begins
+  std::vector<std::string> tensors;  // names of the stored tensors it consists of; for Parquet the weight's own name
+  std::uint64_t rows = 0;            // rows of the stored matrix
+  std::uint64_t bytes = 0;           // as stored: codes and parameters, or values
+  std::string file;                  // file that holds it, or the first one
 
   bool is_quantized() const { return storage.bits != 0; }
   std::uint64_t elements() const;
 };
 
-class WeightsReader;  // internal: decodes what one scheme stores
+class WeightsReader;  // internal: decodes the weights of one scheme
 
-// A model's logical weights: the one way to open a model that may be quantized. Opening reads headers, configs and side files, no
-// values. All const members may be called from many threads at once.
+// The logical weights of a model. Use it to open a model that may be quantized. Opening reads headers, configs and side files,
+// but no values. All const members are thread-safe.
 class Weights {
  public:
-  // A SafeTensors or MLX JSON model, quantized by MLX or not, as Model::open() takes it, or a directory of Parquet V2 Extended.
+  // Opens a SafeTensors or MLX JSON model, quantized by MLX or not, by any path or URI that Model::open() accepts, or a Parquet
+  // V2 Extended directory.
   static Result<Weights> open(const std::string& path, const OpenOptions& options = {});
-  // Takes the model over.
+  // Takes ownership of an open model.
   static Result<Weights> from_model(Model model);
 
   Weights(Weights&&) noexcept;
@@ -57,28 +58,28 @@ class Weights {
   ~Weights();
 
   const std::string& path() const;
-  const std::string& directory() const;     // empty for a lone file
-  std::string_view scheme() const;          // mlx or parquet, if the model says so; plain otherwise
-  bool is_quantized() const;                // some of the weights are
-  std::span<const Weight> weights() const;  // the order is that of the scheme, and always the same
+  const std::string& directory() const;     // empty for a single file
+  std::string_view scheme() const;          // mlx or parquet if the model declares one of them; otherwise plain
+  bool is_quantized() const;                // at least one weight is quantized
+  std::span<const Weight> weights() const;  // the order depends on the scheme but is always the same
   const Weight* find(std::string_view name) const;
-  std::vector<ModelFile> files() const;   // of weights, side files included
-  std::uint64_t parameter_count() const;  // of logical weights
+  std::vector<ModelFile> files() const;   // weight files, including side files
+  std::uint64_t parameter_count() const;  // of the logical weights
   Modality modality() const;
   const std::optional<ModelConfig>& config() const;
   std::span<const std::string> warnings() const;
-  const Model* stored() const;  // the stored tensors; null for Parquet, which has none
+  const Model* stored() const;  // the stored tensors; null for Parquet
   std::optional<Model> take_stored() &&;
 
-  // The timesteps at which groups begin, without the first group; empty if weights have no parameters for these.
+  // First timestep of each group except the first; empty if the model has no parameters that depend on the timestep.
   Result<std::optional<std::vector<double>>> time_boundaries() const;
-  // What the layers have for groups of timesteps, if anything.
+  // Parameters of the layers for groups of timesteps; empty if the model has none.
   Result<std::optional<TimeAware>> time_aware() const;
 
-  // The values of a weight, decoded. F64, F32, F16 or BF16 for a quantized one; any dtype that the values can be converted to
-  // for another.
+  // Reads and decodes a weight. `dtype` is F64, F32, F16 or BF16 for a quantized weight; for others, any dtype that the stored
+  // dtype can be converted to.
   Result<Tensor> read(std::string_view name, DType dtype) const;
-  // Likewise for rows [first, first + count) of a quantized weight; `out` has exactly their size.
+  // Reads rows [first, first + count) of a quantized weight; `out` must have exactly their size.
   Result<void> read_rows(std::string_view name, std::uint64_t first, std::uint64_t count, DType dtype,
                          std::span<std::byte> out) const;
 
@@ -91,12 +92,12 @@ class Weights {
   std::unique_ptr<State> state_;
 };
 
-// A model whose tensors are the logical weights, decoded when they are read, so that whatever takes a model takes any storage.
-// Quantized weights have `dtype`, by default their original one (F32 where that has fewer than 16 bits). It has no views; the
-// model of plain weights is the stored one, which has.
+// Returns a model whose tensors are the logical weights, decoded when they are read, so that any function that takes a Model also
+// works on quantized models. Quantized weights have `dtype`, by default their original dtype (F32 if that has fewer than 16
+// bits). The model has no views, unless the weights are plain: then it is the stored model.
 Result<Model> decode(Weights weights, std::optional<DType> dtype = {});
 
-// The tensors of a model as they are stored, or the decoded weights of Parquet, which stores no tensors.
+// Returns the tensors of a model as they are stored. For Parquet, which stores no tensors, returns the decoded weights.
 Result<Model> open_stored(const std::string& path, const OpenOptions& options = {});
 
 }  // namespace ballast

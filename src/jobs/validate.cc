@@ -162,7 +162,7 @@ class Validation {
       for (; block < blocks_.size() && blocks_[block].pair == i; ++block) sums.add(figures_[block]);
       const Weight& tensor = *pairs_[i].quantized;
       if (!tensor.is_quantized()) {
-        ++report.kept;
+        ++report.unquantized;
         if (differs_[i])
           report.warnings.push_back(fmt::format("tensor {} was not quantized, but is not the same", quote(tensor.name)));
         continue;

@@ -80,7 +80,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   for (std::uint32_t i = 0; i < report.layers.size(); ++i) layers.Set(i, layer_value(env, report.layers[i]));
   auto made = Napi::Object::New(env);
   made.Set("layers", layers);
-  made.Set("kept", count_value(env, report.kept));
+  made.Set("kept", count_value(env, report.unquantized));
   made.Set("files", texts_value(env, report.files));
   made.Set("sourceBytes", count_value(env, report.source_bytes));
   made.Set("bytes", count_value(env, report.bytes));
@@ -91,7 +91,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("modality", modality_value(env, report.modality));
   made.Set("calibration", calibration_value(env, report.calibration));
   made.Set("passed", Napi::Boolean::New(env, report.passed));
-  made.Set("wasDone", Napi::Boolean::New(env, report.was_done));
+  made.Set("wasDone", Napi::Boolean::New(env, report.up_to_date));
   made.Set("warnings", texts_value(env, report.warnings));
   return made;
 }

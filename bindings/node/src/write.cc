@@ -71,8 +71,8 @@ Napi::Value download_report_value(Napi::Env env, const DownloadReport& report) {
     auto made = Napi::Object::New(env);
     made.Set("path", text_value(env, file.path));
     made.Set("size", count_value(env, file.size));
-    made.Set("wasThere", Napi::Boolean::New(env, file.was_there));
-    made.Set("checked", file.checked.empty() ? env.Null() : text_value(env, file.checked));
+    made.Set("wasThere", Napi::Boolean::New(env, file.already_complete));
+    made.Set("checked", file.checksum.empty() ? env.Null() : text_value(env, file.checksum));
     files.Set(i, made);
   }
   auto made = Napi::Object::New(env);

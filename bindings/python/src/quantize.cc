@@ -104,7 +104,7 @@ nb::dict describe(const QuantizeReport& report) {
   nb::list layers;
   for (const LayerReport& layer : report.layers) layers.append(describe(layer));
   made["layers"] = layers;
-  made["kept"] = report.kept;
+  made["kept"] = report.unquantized;
   nb::list files;
   for (const std::string& file : report.files) files.append(path_text(file));
   made["files"] = files;
@@ -119,7 +119,7 @@ nb::dict describe(const QuantizeReport& report) {
   made["modality"] = modality_of(report.modality);
   made["calibration"] = describe(report.calibration);
   made["passed"] = report.passed;
-  made["was_done"] = report.was_done;
+  made["was_done"] = report.up_to_date;
   made["warnings"] = report.warnings;
   return made;
 }

@@ -145,8 +145,8 @@ nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, s
     nb::dict made;
     made["path"] = path_text(file.path);
     made["size"] = file.size;
-    made["was_there"] = file.was_there;
-    made["checked"] = file.checked.empty() ? nb::none() : nb::object(text(file.checked));
+    made["was_there"] = file.already_complete;
+    made["checked"] = file.checksum.empty() ? nb::none() : nb::object(text(file.checksum));
     files.append(made);
   }
   nb::dict made;

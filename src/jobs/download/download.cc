@@ -119,12 +119,12 @@ class Downloads {
     std::error_code missing;
     if (fs::file_size(item.path, missing) != item.size() || missing) return {};
     if (item.sum.kind.empty()) {
-      item.result.was_there = has_time(item.path, item.last_modified());
+      item.result.already_complete = has_time(item.path, item.last_modified());
       return {};
     }
     const auto sum = remote::sum_of(item.path, item.sum.kind);
-    item.result.was_there = sum && *sum == item.sum.hex;
-    if (item.result.was_there) item.result.checked = item.sum.kind;
+    item.result.already_complete = sum && *sum == item.sum.hex;
+    if (item.result.already_complete) item.result.checksum = item.sum.kind;
     return {};
   }
 
@@ -177,7 +177,7 @@ class Downloads {
       struct stat draft{};
       const bool has_draft = ::stat(item->kept_path().c_str(), &draft) == 0;
       const std::uint64_t there = has_draft ? static_cast<std::uint64_t>(draft.st_blocks) * 512 : 0;
-      if (item->result.was_there) continue;
+      if (item->result.already_complete) continue;
       const auto sum = checked_add(needed, item->size() - std::min(item->size(), there));
       if (!sum)
         return fail(Errc::kUnsupported, "{}: {} bytes more than 64 bits can count", shown(item->wanted.uri), item->size());
@@ -194,7 +194,7 @@ class Downloads {
 
   void plan() {
     for (const auto& item : items_) {
-      if (item->result.was_there) continue;
+      if (item->result.already_complete) continue;
       total_ += item->size();
       const std::uint64_t step = item->has_parts() ? kPartBytes : std::max<std::uint64_t>(item->size(), 1);
       std::uint64_t begin = 0;
@@ -297,7 +297,7 @@ class Downloads {
             .code = Errc::kCorrupt,
             .message = fmt::format("what was sent has the {} sum {}, the server says {}", item.sum.kind, *sum, item.sum.hex)});
       }
-      item.result.checked = item.sum.kind;
+      item.result.checksum = item.sum.kind;
     }
     if (options_.sync) {
       TRY(item.file->sync());
@@ -380,8 +380,8 @@ class CacheDownload {
     for (const WantedFile& file : files) {
       report.files.push_back({.path = report.folder + "/" + remote::parse_hub_place(file.uri)->file,
                               .size = file.listed.size,
-                              .was_there = true,
-                              .checked = {}});
+                              .already_complete = true,
+                              .checksum = {}});
     }
     return report;
   }

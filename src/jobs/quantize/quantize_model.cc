@@ -279,7 +279,7 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   TRY(check_directory(model, directory));
   const QuantizeOptions own = with_own_limits(options);
   const Prepared prepared = TRY(prepare(model, own));
-  QuantizeReport report{.source_bytes = prepared.output.source_bytes, .was_done = true};
+  QuantizeReport report{.source_bytes = prepared.output.source_bytes, .up_to_date = true};
   if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
     remove_leftovers(directory);
   } else {

@@ -86,8 +86,8 @@ TEST_P(Quantizing, FiguresAreOfWhatIsOnTheDisk) {
     const auto found = validate();
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(done->layers.size(), 2U);
-    EXPECT_EQ(done->kept, 2U);
-    EXPECT_EQ(found->kept, 2U);
+    EXPECT_EQ(done->unquantized, 2U);
+    EXPECT_EQ(found->unquantized, 2U);
     for (std::size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(done->layers[i].bits, bits);
       const auto same = std::ranges::find(found->layers, done->layers[i].name, &LayerReport::name);
@@ -194,15 +194,15 @@ TEST_P(Quantizing, GoesOnWhereItBrokeOff) {
   const auto done = quantize(wanted);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_FALSE(fs::exists(dir_.path("out.incomplete")));
-  EXPECT_FALSE(done->was_done);
+  EXPECT_FALSE(done->up_to_date);
   EXPECT_EQ(done->quality.relative_rmse, validate()->quality.relative_rmse);
   for (const std::string& name : listing("whole")) {
     if (name == "metadata.json" || name.ends_with(".index.json")) continue;  // they name the settings
     EXPECT_EQ(test::content(dir_.path("out/" + name)), test::content(dir_.path("whole/" + name))) << name;
   }
-  EXPECT_TRUE(quantize(wanted)->was_done);
+  EXPECT_TRUE(quantize(wanted)->up_to_date);
   wanted.config.bit_width = 8;
-  EXPECT_FALSE(quantize(wanted)->was_done);
+  EXPECT_FALSE(quantize(wanted)->up_to_date);
 }
 
 TEST_P(Quantizing, CompanionsGoAlong) {
@@ -302,23 +302,23 @@ TEST_P(Quantizing, IsNotDoneOnceAFileBesideHasChanged) {
   QuantizeOptions resumed = options();
   resumed.resume = true;
   ASSERT_TRUE(quantize(resumed));
-  EXPECT_TRUE(quantize(resumed)->was_done);
+  EXPECT_TRUE(quantize(resumed)->up_to_date);
   fs::remove(dir_.path("out/tokenizer.json"));
-  EXPECT_FALSE(quantize(resumed)->was_done);
+  EXPECT_FALSE(quantize(resumed)->up_to_date);
   dir_.write("in/tokenizer.json", "[]");
-  EXPECT_FALSE(quantize(resumed)->was_done);
+  EXPECT_FALSE(quantize(resumed)->up_to_date);
   EXPECT_EQ(test::content(dir_.path("out/tokenizer.json")), "[]");
-  EXPECT_TRUE(quantize(resumed)->was_done);
+  EXPECT_TRUE(quantize(resumed)->up_to_date);
   const std::string weights = GetParam() == QuantizeFormat::kMlx ? "out/model.safetensors" : "out/model-00001-of-00001.parquet";
   dir_.write(weights, test::content(dir_.path(weights)));
-  EXPECT_FALSE(quantize(resumed)->was_done);
+  EXPECT_FALSE(quantize(resumed)->up_to_date);
 }
 
 TEST_P(Quantizing, SaysThatNothingWasQuantized) {
   write({{"a.weight", DType::kF32, {64}, normal_values(64, 1)}});
   const auto report = quantize(options());
   ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->kept, 1);
+  EXPECT_EQ(report->unquantized, 1);
   EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("nothing was quantized: every tensor is a vector")));
 }
 

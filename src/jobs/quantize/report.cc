@@ -84,7 +84,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
     for (; block < output.blocks.size() && output.blocks[block].tensor == i; ++block) sums.add(finished.sums[block]);
     const WeightLayout& weight = output.weights[i];
     if (!weight.is_quantized()) {
-      ++report.kept;
+      ++report.unquantized;
       continue;
     }
     report.layers.push_back({.name = weight.name,
@@ -99,7 +99,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
                              .equalized = !weight.restore.empty(),
                              .quality = quality_of(sums)});
   }
-  if (report.layers.empty() && report.kept > 0) {
+  if (report.layers.empty() && report.unquantized > 0) {
     report.warnings.emplace_back(
         "nothing was quantized: every tensor is a vector, has no floats or is kept by its name; weights need "
         "two dimensions or more");
