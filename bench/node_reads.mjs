@@ -110,7 +110,7 @@ const TASKS = {
   async single({ openModel, saveFile }, directory) {
     const model = await openModel(directory);
     await model.read('model.norm.weight'); // the code is warm
-    await saveFile('warm.safetensors', { a: new Uint8Array(4) }, { sync: false });
+    await saveFile({ a: new Uint8Array(4) }, 'warm.safetensors', { sync: false });
     const idle = await longestDelay(() => sleep(200));
     let array;
     let [read, save] = [0, 0];
@@ -118,7 +118,7 @@ const TASKS = {
       read = await timed(async () => (array = await model.read('model.embed_tokens.weight')));
     });
     const saveDelay = await longestDelay(async () => {
-      save = await timed(() => saveFile('saved.safetensors', { array }, { sync: false }));
+      save = await timed(() => saveFile({ array }, 'saved.safetensors', { sync: false }));
     });
     const saved = (await openModel('saved.safetensors')).tensor('array');
     if (Buffer.compare(new Uint8Array(saved.buffer), new Uint8Array(array.buffer)) !== 0) throw new Error('other values');

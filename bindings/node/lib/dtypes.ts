@@ -3,7 +3,7 @@
 import { native } from './native';
 
 function floats(dtype: string, codes: Uint8Array | Uint16Array): Float32Array<ArrayBuffer> {
-  if (!Object.hasOwn(DTYPES, dtype)) throw new TypeError('toFloat32() is of arrays of a dtype, such as an F8E4M3Array');
+  if (!Object.hasOwn(DTYPES, dtype)) throw new TypeError('toFloat32() must be called on an array with a dtype, such as an F8E4M3Array');
   const values = new Float32Array(codes.length);
   native.toFloat32(dtype, new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength), values);
   return values;

@@ -39,6 +39,7 @@ export {
   type ReadOptions,
   type SliceOptions,
   type TensorInfo,
+  type TensorSlice,
 } from './model';
 export { LlamaModel, loadPretrained, type LoadOptions, MistralModel, PretrainedModel, Qwen2Model, Qwen3Model } from './pretrained';
 export { saveFile, type SaveOptions, type TensorData, tensorOf, type Tensors } from './save';

@@ -18,9 +18,9 @@ export interface ProgressReport {
 export type Progress = (report: ProgressReport) => unknown;
 
 export const progress: Check<Progress> = (name, value) => {
-  if (typeof value !== 'function') throw new TypeError(`${name} is a function, not ${kindOf(value)}`);
+  if (typeof value !== 'function') throw new TypeError(`${name} must be a function, not ${kindOf(value)}`);
   if (Object.prototype.toString.call(value) === '[object AsyncFunction]') {
-    throw new TypeError(`${name} is a plain function, not an async one: nobody would await it`);
+    throw new TypeError(`${name} must be a synchronous function, not an async one`);
   }
   return value as Progress;
 };
@@ -117,7 +117,7 @@ export class Watcher {
         const answer: unknown = call({ done, total, what });
         if (answer instanceof Promise) {
           answer.catch(() => undefined); // this error is the one that is told
-          throw new TypeError('progress gave a promise, which nobody would await: it answers at once');
+          throw new TypeError('progress returned a promise; it must be synchronous');
         }
         return answer !== false;
       } catch (error) {

@@ -43,6 +43,14 @@ export interface SliceOptions {
   signal?: AbortSignal;
 }
 
+/** A part of a tensor. `saveFile()` takes it as it is. */
+export interface TensorSlice {
+  data: TensorArray;
+  /** Without the dimensions that were given as an index. */
+  shape: number[];
+  dtype: DType;
+}
+
 export interface OpenOptions {
   /** Tensors are the weights of a quantized model, decoded when they are read, not its codes and scales. Always so for Parquet. */
   decode?: boolean;
@@ -50,12 +58,12 @@ export interface OpenOptions {
   mmap?: boolean;
   /** Accepts exactly what the reference implementation does. */
   reference?: boolean;
-  maxHeaderBytes?: number;
+  /** A number of bytes, or a size such as "200MB". */
+  maxHeaderBytes?: number | string;
   signal?: AbortSignal;
 }
 
-const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
-export const FILE_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: BYTES, signal: check.signal };
+export const FILE_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: check.size, signal: check.signal };
 const OPEN_CHECKS = { decode: check.flag, ...FILE_CHECKS };
 const SLICE_CHECKS = { signal: check.signal };
 const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
@@ -83,7 +91,7 @@ export class Model implements Iterable<string>, Disposable {
   /** @internal */
   constructor(handle: object) {
     const found = typeof handle === 'object' && handle !== null ? unclaimed.get(handle) : undefined;
-    if (found === undefined) throw new TypeError('a Model is made by openModel()');
+    if (found === undefined) throw new TypeError('Model has no public constructor; call openModel()');
     unclaimed.delete(handle);
     handles.set(this, found);
     markAsUncloneable?.(this);
@@ -205,19 +213,19 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   /**
-   * A copy of a part, reading little more than it needs: a slice for each dimension, from the first on, with Python's meaning of
-   * negative numbers, bounds past the end and steps. Options may come last.
+   * Copies a part of a tensor with its shape, and reads little more than that part. Takes one slice per dimension, from the first
+   * on; negative numbers, bounds past the end and steps work as in Python. Options may come last.
    */
-  async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorArray> {
+  async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorSlice> {
     const last: unknown = given.at(-1);
     const hasOptions = typeof last === 'object' && last !== null && !Array.isArray(last);
     const { signal } = check.optionsOf(hasOptions ? last : undefined, SLICE_CHECKS);
-    const [dtype, shape] = this.#find(name);
-    const { bounds, count } = boundsOf(name, shape, hasOptions ? given.slice(0, -1) : given);
+    const [dtype, whole] = this.#find(name);
+    const { bounds, shape, count } = boundsOf(name, whole, hasOptions ? given.slice(0, -1) : given);
     throwIfAborted(signal);
-    const out = allocate(name, dtype as DType, bytesOf(count, dtype as DType));
-    await read(signal, () => this.#native.slice(name, bounds, out.buffer));
-    return out;
+    const data = allocate(name, dtype as DType, bytesOf(count, dtype as DType));
+    await read(signal, () => this.#native.slice(name, bounds, data.buffer));
+    return { data, shape, dtype: dtype as DType };
   }
 
   /** Lets go of the files. Arrays that look at them stay valid. */
@@ -257,10 +265,15 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   #find(name: unknown): NonNullable<ReturnType<NativeModel['info']>> {
-    if (typeof name !== 'string') throw new TypeError(`the name of a tensor is a text, not ${check.kindOf(name)}`);
+    if (typeof name !== 'string') throw new TypeError(`tensor name must be a string, not ${check.kindOf(name)}`);
     const found = check.isUtf8(name) ? this.#open().info(name) : null;
-    if (found === null) throw new TensorNotFoundError(`${this.#summary.shownPath}: no tensor ${check.quote(name)} among ${this.size}`);
+    if (found === null) throw new TensorNotFoundError(`${this.#summary.shownPath}: no tensor ${check.quote(name)} among ${this.size}${this.#hint(name)}`);
     return found;
+  }
+
+  #hint(name: string): string {
+    const found = check.closest(name, this.names, Math.floor(name.length / 3));
+    return found === undefined ? '' : `; did you mean ${check.quote(this.names[found]!)}?`;
   }
 
   #readConfig() {

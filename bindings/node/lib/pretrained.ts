@@ -13,7 +13,7 @@ export interface LoadOptions extends Omit<OpenOptions, 'decode'> {
 
 const logCheck: check.Check<boolean | ((line: string) => void)> = (name, value) => {
   if (typeof value !== 'boolean' && typeof value !== 'function') {
-    throw new TypeError(`${name} is a function, true or false, not ${check.kindOf(value)}`);
+    throw new TypeError(`${name} must be a function, true or false, not ${check.kindOf(value)}`);
   }
   return value as boolean | ((line: string) => void);
 };

@@ -20,8 +20,8 @@ export type Tensors = Record<string, ArrayBufferView | TensorData> | ReadonlyMap
 
 export interface SaveOptions {
   metadata?: Record<string, string>;
-  /** Of a file in a directory. */
-  maxShardBytes?: number;
+  /** The largest file of a directory: a number of bytes, or a size such as "5GB". */
+  maxShardBytes?: number | string;
   /** False does not wait until the disk has it all. */
   sync?: boolean;
   progress?: Progress;
@@ -41,18 +41,18 @@ const dimension = check.whole(Number.MAX_SAFE_INTEGER);
 const TENSOR_CHECKS = {
   dtype: check.dtype,
   shape: ((name, value) => {
-    if (!Array.isArray(value)) throw new TypeError(`${name} is an array of whole numbers, not ${check.kindOf(value)}`);
+    if (!Array.isArray(value)) throw new TypeError(`${name} must be an array of integers, not ${check.kindOf(value)}`);
     return Array.from(value, (each: unknown) => dimension(name, each));
   }) as check.Check<number[]>,
   data: ((name, value) => {
     if (ArrayBuffer.isView(value)) return value;
     if (isBuffer(value)) return new DataView(value as ArrayBuffer);
-    throw new TypeError(`${name} is a typed array or a buffer, not ${check.kindOf(value)}`);
+    throw new TypeError(`${name} must be a typed array or a buffer, not ${check.kindOf(value)}`);
   }) as check.Check<ArrayBufferView>,
 };
 const SAVE_CHECKS = {
   metadata: check.pairs(check.text),
-  maxShardBytes: dimension,
+  maxShardBytes: check.size,
   sync: check.flag,
   progress,
   signal: check.signal,
@@ -83,14 +83,14 @@ function itemOf(name: string, value: unknown): Item {
   const given = ArrayBuffer.isView(value) || isBuffer(value) ? { data: value } : value;
   const tensor = `tensor ${check.quote(name)}`;
   if (typeof given !== 'object' || given === null || !('data' in given)) {
-    throw new TypeError(`${tensor} is a typed array or {dtype, shape, data}, not ${check.kindOf(value)}`);
+    throw new TypeError(`${tensor} must be a typed array or {dtype, shape, data}, not ${check.kindOf(value)}`);
   }
   const { dtype, shape, data } = check.optionsOf(given, TENSOR_CHECKS);
   if (data === undefined) throw new TypeError(`${tensor} has no data`);
   const found = dtype ?? dtypeOfArray(data);
-  if (found === undefined) throw new TypeError(`${tensor} is a buffer, of which only you know the dtype`);
+  if (found === undefined) throw new TypeError(`${tensor} is a buffer without a dtype; give { data, dtype }`);
   if (!holds(data, found)) throw new TypeError(`${tensor} is ${check.kindOf(data)}, which does not hold ${found}`);
-  if (isDetached(data)) throw new ArgumentError(`${tensor} has no memory any more: it was given away`);
+  if (isDetached(data)) throw new ArgumentError(`${tensor} has a detached buffer`);
   const nbytes = data.byteLength;
   const dims = shape ?? [(nbytes * 8) / bitsOf(found)];
   const needed = (dims.reduce((count, dim) => count * dim, 1) * bitsOf(found)) / 8;
@@ -99,7 +99,7 @@ function itemOf(name: string, value: unknown): Item {
   }
   const bytes = () => {
     if (data.byteLength !== nbytes) {
-      throw new ArgumentError(`${tensor} had ${nbytes} bytes and has ${data.byteLength}: its memory was taken away while it was saved`);
+      throw new ArgumentError(`${tensor} had ${nbytes} bytes and has ${data.byteLength}: its buffer was detached or resized while it was saved`);
     }
     return new Uint8Array(data.buffer, data.byteOffset, nbytes);
   };
@@ -110,10 +110,10 @@ function itemOf(name: string, value: unknown): Item {
  * Writes tensors to a file (.safetensors, .mlx) or else to a model directory. It is there under its name only when it is complete.
  * What is in the arrays is taken while it is being written, piece by piece.
  */
-export async function saveFile(path: ModelPath, tensors: Tensors, options?: SaveOptions): Promise<void> {
+export async function saveFile(tensors: Tensors, path: ModelPath, options?: SaveOptions): Promise<void> {
   const place = check.path('path', path);
   const { metadata, maxShardBytes = 0, sync = true, progress, signal } = check.optionsOf(options, SAVE_CHECKS);
-  const items = check.entries('tensors', tensors).map(([name, value]) => itemOf(check.text('the name of a tensor', name), value));
+  const items = check.entries('tensors', tensors).map(([name, value]) => itemOf(check.text('tensor name', name), value));
   throwIfAborted(signal);
   const specs = items.map(({ name, dtype, shape }): [string, string, number[]] => [name, dtype, shape]);
   const sink = await settled(native.createSink(place, specs, { metadata, maxShardBytes, sync }));

@@ -3,35 +3,35 @@
 import { integer, kindOf, quote } from './arguments';
 import type { Bounds } from './native';
 
-/** What to take of one dimension: one place, which drops the dimension; from start to stop by step; or all of it. */
+/** The part of one dimension: an index, which drops the dimension; [start, stop, step]; or null for all of it. */
 export type Slice = number | readonly [start?: number | null, stop?: number | null, step?: number | null] | null;
 
 const FAR = 2 ** 53; // further than any tensor is long
 
-/** What to read of each dimension, and how many values that is. */
-export function boundsOf(name: string, shape: number[], slices: readonly unknown[]): { bounds: Bounds[]; count: number } {
+/** The bounds of each dimension, and the shape and number of the values inside. */
+export function boundsOf(name: string, shape: number[], slices: readonly unknown[]): { bounds: Bounds[]; shape: number[]; count: number } {
   if (slices.length > shape.length) {
     throw new RangeError(`tensor ${quote(name)} has ${shape.length} dimensions, ${slices.length} slices were given`);
   }
-  let count = 1;
+  const lengths: number[] = [];
   const bounds = shape.map((size, dimension) => {
     const bound = boundOf(name, dimension, size, slices[dimension]);
-    count *= lengthOf(bound, size);
+    if (typeof slices[dimension] !== 'number') lengths.push(lengthOf(bound, size));
     return bound;
   });
-  return { bounds, count };
+  return { bounds, shape: lengths, count: lengths.reduce((count, length) => count * length, 1) };
 }
 
 function boundOf(name: string, dimension: number, size: number, slice: unknown): Bounds {
   if (slice === null || slice === undefined) return [null, null, 1];
   if (Array.isArray(slice)) {
-    if (slice.length > 3) throw new TypeError(`a slice is [start, stop, step], not ${slice.length} numbers`);
+    if (slice.length > 3) throw new TypeError(`a slice must be [start, stop, step], not ${slice.length} numbers`);
     const [start, stop, step] = ['start', 'stop', 'step'].map((each, i) => boundary(each, slice[i]));
     if (step === 0) throw new RangeError('the step of a slice cannot be 0');
     return [start!, stop!, step ?? 1];
   }
-  if (typeof slice !== 'number') throw new TypeError(`a slice is a number, [start, stop, step] or null, not ${kindOf(slice)}`);
-  const place = integer('an index', slice);
+  if (typeof slice !== 'number') throw new TypeError(`a slice must be a number, [start, stop, step] or null, not ${kindOf(slice)}`);
+  const place = integer('index', slice);
   if (place < -size || place >= size) {
     throw new RangeError(`index ${place} is out of bounds for dimension ${dimension} with size ${size} of tensor ${quote(name)}`);
   }

@@ -20,7 +20,8 @@ export interface ConvertOptions extends WorkOptions {
   /** For tensors whose names match a glob, whatever they are. */
   dtypeRules?: Record<string, DTypeName>;
   format?: 'safetensors' | 'mlx-json';
-  maxShardBytes?: number;
+  /** A number of bytes, or a size such as "5GB". */
+  maxShardBytes?: number | string;
   include?: string[];
   exclude?: string[];
   rename?: Record<string, string>;
@@ -30,7 +31,8 @@ export interface ConvertOptions extends WorkOptions {
   sync?: boolean;
   resume?: boolean;
   threads?: number;
-  memoryLimit?: number;
+  /** Likewise; 384 MiB by default. */
+  memoryLimit?: number | string;
 }
 
 export interface ConvertReport {
@@ -46,6 +48,8 @@ export interface ConvertReport {
 export interface QuantizeSettings {
   deploymentProfile?: 'edge' | 'local' | 'cloud';
   bitWidth?: number;
+  /** Another name for `bitWidth`. */
+  bits?: number;
   groupSize?: number;
   method?: 'rtn' | 'search' | 'hqq';
   format?: 'parquet' | 'mlx';
@@ -149,7 +153,6 @@ export interface DownloadReport {
   fetchedBytes: number;
 }
 
-const BYTES = check.whole(Number.MAX_SAFE_INTEGER);
 const THREADS = check.whole(1024);
 const WORK_CHECKS = { progress, signal: check.signal };
 
@@ -157,7 +160,7 @@ const WORK_CHECKS = { progress, signal: check.signal };
 function sourceOf(name: string, source: unknown): NativePath | NativeModel {
   if (source instanceof Model) return handleOf(source);
   if (typeof source === 'object' && !(source instanceof URL) && !(source instanceof Uint8Array)) {
-    throw new TypeError(`${name} is a Model, a text, a Buffer or a URL, not ${check.kindOf(source)}`);
+    throw new TypeError(`${name} must be a Model, a string, a Buffer or a URL, not ${check.kindOf(source)}`);
   }
   return check.path(name, source);
 }
@@ -167,7 +170,7 @@ const CONVERT_CHECKS = {
   dtype: check.dtype,
   dtypeRules: check.pairs(check.dtype),
   format: check.oneOf('safetensors', 'mlx-json'),
-  maxShardBytes: BYTES,
+  maxShardBytes: check.size,
   include: check.texts,
   exclude: check.texts,
   rename: check.pairs(check.text),
@@ -176,7 +179,7 @@ const CONVERT_CHECKS = {
   sync: check.flag,
   resume: check.flag,
   threads: THREADS,
-  memoryLimit: BYTES,
+  memoryLimit: check.size,
 };
 
 /** Writes a model with other dtypes, names, shards or in another format, in bounded memory. */
@@ -211,6 +214,7 @@ function word(inner: check.Check<string | number | boolean>): check.Check<Field>
 const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
   deploymentProfile: word(check.text),
   bitWidth: word(check.integer),
+  bits: word(check.integer),
   groupSize: word(check.integer),
   method: word(check.text),
   format: word(check.text),
@@ -247,14 +251,19 @@ export async function quantizeModel(
   options?: QuantizeOptions,
 ): Promise<QuantizeReport> {
   const to = check.path('directory', directory);
-  const { progress, signal, calibration = '', sync = true, resume = false, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
+  const { progress, signal, calibration = '', sync = true, resume = false, bits, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
+  if (bits !== undefined && settings.bitWidth !== undefined && bits[1] !== settings.bitWidth[1]) {
+    throw new ArgumentError(`bits is ${bits[1]} and bitWidth is ${settings.bitWidth[1]}; give one of them`);
+  }
+  if (bits !== undefined) settings.bitWidth = bits;
   const from = sourceOf('source', source);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
     return await run(progress, signal, (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // the others name paths and tensors
-    throw new ArgumentError(withCamelNames(error.message), error.errno);
+    const message = withCamelNames(error.message);
+    throw new ArgumentError(bits === undefined ? message : message.replace(/^bitWidth\b/, 'bits'), error.errno);
   }
 }
 

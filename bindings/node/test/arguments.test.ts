@@ -37,7 +37,7 @@ const WATCH = ['progress', 'signal'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
 const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardBytes', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
 const QUANTIZE = [
-  'deploymentProfile', 'bitWidth', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
+  'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
   'calibrationSamples', 'calibration', 'sync', 'resume',
 ];
@@ -51,7 +51,7 @@ const CALLS: Record<string, Call> = {
   openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE] },
   loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...FILE, 'log'] },
   'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...FILE, 'log'] },
-  saveFile: { use: ballast.saveFile, works: () => ['a.safetensors', ARRAYS(), FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
+  saveFile: { use: ballast.saveFile, works: () => [ARRAYS(), 'a.safetensors', FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },
   quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...QUANTIZE] },
@@ -123,31 +123,35 @@ describe.each(Object.entries(CALLS))('%s()', (name, call) => {
     test('names an option that is not there, and the nearest that is', async () => {
       const option = call.options![0]!;
       const typo = option.slice(0, -1);
-      expect(await outcome(call, [...call.works().slice(0, -1), { [typo]: 1 }])).toEqual(new TypeError(`there is no option '${typo}'; did you mean ${option}?`));
-      expect(await outcome(call, [...call.works().slice(0, -1), { zzzzzz: 1 }])).toEqual(new TypeError("there is no option 'zzzzzz'"));
+      expect(await outcome(call, [...call.works().slice(0, -1), { [typo]: 1 }])).toEqual(new TypeError(`unknown option '${typo}'; did you mean ${option}?`));
+      expect(await outcome(call, [...call.works().slice(0, -1), { zzzzzz: 1 }])).toEqual(new TypeError("unknown option 'zzzzzz'"));
     });
   }
 });
 
 test.each<[() => Promise<unknown> | unknown, Error]>([
-  [() => ballast.openModel(3 as never), new TypeError('path is a text, a Buffer or a URL, not a number')],
+  [() => ballast.openModel(3 as never), new TypeError('path must be a string, a Buffer or a URL, not a number')],
   [() => ballast.openModel(''), new ballast.ArgumentError('path is empty')],
-  [() => ballast.openModel('a\0b'), new ballast.ArgumentError('path has a NUL in it')],
+  [() => ballast.openModel('a\0b'), new ballast.ArgumentError('path contains a NUL character')],
   [() => ballast.openModel(sample, { maxHeaderBytes: -1 }), new RangeError('maxHeaderBytes is -1, it must be from 0 to 9007199254740991')],
-  [() => ballast.openModel(sample, { mmap: 1 as never }), new TypeError('mmap is true or false, not a number')],
+  [() => ballast.openModel(sample, { mmap: 1 as never }), new TypeError('mmap must be true or false, not a number')],
   [() => model.read('bias', { dtype: 'f7' as never }), new RangeError(
     "dtype is 'f7'; dtypes are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64")],
-  [() => model.tensor(7 as never), new TypeError('the name of a tensor is a text, not a number')],
-  [() => ballast.convertModel(sample, 'x', { include: '*' as never }), new TypeError('include is an array of texts, not a string')],
+  [() => model.tensor(7 as never), new TypeError('tensor name must be a string, not a number')],
+  [() => ballast.convertModel(sample, 'x', { include: '*' as never }), new TypeError('include must be an array of strings, not a string')],
   [() => ballast.convertModel(sample, 'x', { threads: 1025 }), new RangeError('threads is 1025, it must be from 0 to 1024')],
+  [() => ballast.convertModel(sample, 'x', { maxShardBytes: '5 parsecs' }), new RangeError("maxShardBytes is '5 parsecs', which is not a size; write it like '300MB', '5GB' or '2GiB'")],
+  [() => ballast.convertModel(sample, 'x', { memoryLimit: true as never }), new TypeError("memoryLimit must be a number of bytes or a size such as '5GB', not a boolean")],
+  [() => ballast.quantizeModel(sample, 'x', { bits: 4, bitWidth: 8 }), new ballast.ArgumentError('bits is 4 and bitWidth is 8; give one of them')],
+  [() => ballast.quantizeModel(sample, 'x', { bits: 7 }), new ballast.ArgumentError('bits is 7, it must be 2, 3, 4, 5, 6 or 8')],
   [() => ballast.convertModel(sample, 'x', { format: 'npy' as never }), new RangeError("format is 'npy', it must be safetensors or mlx-json")],
-  [() => ballast.convertModel({} as never, 'x'), new TypeError('source is a Model, a text, a Buffer or a URL, not an object')],
-  [() => ballast.quantizeModel(sample, 'x', { bitWidth: '4' as never }), new TypeError('bitWidth is a whole number, not a string')],
-  [() => ballast.quantizeModel(sample, 'x', { bitWidth: 4.5 }), new RangeError('bitWidth is 4.5, it must be a whole number')],
-  [() => ballast.validateModel(sample, parquet, { progress: (async () => undefined) as never }), new TypeError('progress is a plain function, not an async one: nobody would await it')],
-  [() => ballast.validateModel(sample, parquet, { signal: {} as never }), new TypeError('signal is an AbortSignal, not an object')],
-  [() => ballast.downloadModel(3 as never, 'x'), new TypeError('uri is a text, not a number')],
-  [() => ballast.loadPretrained(qwen3, { log: 'yes' as never }), new TypeError('log is a function, true or false, not a string')],
+  [() => ballast.convertModel({} as never, 'x'), new TypeError('source must be a Model, a string, a Buffer or a URL, not an object')],
+  [() => ballast.quantizeModel(sample, 'x', { bitWidth: '4' as never }), new TypeError('bitWidth must be an integer, not a string')],
+  [() => ballast.quantizeModel(sample, 'x', { bitWidth: 4.5 }), new RangeError('bitWidth is 4.5, it must be an integer')],
+  [() => ballast.validateModel(sample, parquet, { progress: (async () => undefined) as never }), new TypeError('progress must be a synchronous function, not an async one')],
+  [() => ballast.validateModel(sample, parquet, { signal: {} as never }), new TypeError('signal must be an AbortSignal, not an object')],
+  [() => ballast.downloadModel(3 as never, 'x'), new TypeError('uri must be a string, not a number')],
+  [() => ballast.loadPretrained(qwen3, { log: 'yes' as never }), new TypeError('log must be a function, true or false, not a string')],
 ])('%s', async (use, error) => {
   const thrown: unknown = await Promise.resolve().then(use).catch((each: unknown) => each);
   expect(thrown).toEqual(error);

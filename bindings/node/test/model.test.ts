@@ -65,7 +65,7 @@ describe('a model', () => {
     expect(() => model.tensor('long')).toThrow(UnsupportedError);
     await expect(model.read('long')).rejects.toThrow(UnsupportedError);
     await expect(model.slice('long')).rejects.toThrow(/slice\(\) gives parts of it/);
-    expect(await model.slice('long', [-2, null])).toEqual(new Uint8Array(2));
+    expect((await model.slice('long', [-2, null])).data).toEqual(new Uint8Array(2));
   });
 
   test('reads as other dtypes, however they are written', async () => {
@@ -83,15 +83,15 @@ describe('a model', () => {
   test('stops reading parts by a signal', async () => {
     const model = await openModel(sample);
     const { signal } = new AbortController();
-    expect(await model.slice('embed.weight', [0, 2], { signal })).toEqual(await model.slice('embed.weight', [0, 2]));
-    expect(await model.slice('bias', { signal })).toEqual(noise(64));
+    expect((await model.slice('embed.weight', [0, 2], { signal })).data).toEqual((await model.slice('embed.weight', [0, 2])).data);
+    expect((await model.slice('bias', { signal })).data).toEqual(noise(64));
     const reason = new Error('enough');
     await expect(model.slice('bias', [0, 2], { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
-    await expect(model.slice('bias', [0, 2], { stop: 1 } as object)).rejects.toThrow(new TypeError("there is no option 'stop'"));
+    await expect(model.slice('bias', [0, 2], { stop: 1 } as object)).rejects.toThrow(new TypeError("unknown option 'stop'"));
   });
 
   test('refuses paths that are longer than any', async () => {
-    await expect(openModel('x'.repeat(1_000_000))).rejects.toThrow(new ArgumentError('path has a length of 1000000, at most 65536 are taken'));
+    await expect(openModel('x'.repeat(1_000_000))).rejects.toThrow(new ArgumentError('path has a length of 1000000, the limit is 65536'));
     await expect(openModel('x'.repeat(5000))).rejects.toMatchObject({ code: 'ERR_BALLAST_READ' });
   });
 
@@ -115,7 +115,7 @@ describe('a model', () => {
   });
 
   test('is not made by new', async () => {
-    expect(() => new Model({})).toThrow(new TypeError('a Model is made by openModel()'));
+    expect(() => new Model({})).toThrow(new TypeError('Model has no public constructor; call openModel()'));
     const model = await openModel(sample);
     expect(() => new Model(model)).toThrow(TypeError);
     expect(() => new Qwen3Model(model)).toThrow(TypeError);
@@ -159,7 +159,7 @@ describe('a model', () => {
   test('takes options as plain objects only', async () => {
     const model = await openModel(sample);
     const signal = AbortSignal.abort() as object;
-    const wrong = new TypeError('options are a plain object, not an AbortSignal');
+    const wrong = new TypeError('options must be a plain object, not an AbortSignal');
     await expect(openModel(sample, signal)).rejects.toThrow(wrong);
     await expect(model.read('bias', signal)).rejects.toThrow(wrong);
     await expect(model.slice('bias', signal)).rejects.toThrow(wrong);
@@ -169,7 +169,7 @@ describe('a model', () => {
 
   test('has messages of one line, whatever its path and its names', async () => {
     const path = join(folder, 'a\nb.safetensors');
-    await saveFile(path, { 'c\nd': new Uint8Array(2) }, { sync: false });
+    await saveFile({ 'c\nd': new Uint8Array(2) }, path, { sync: false });
     const model = await openModel(path);
     expect(() => model.tensor('x')).toThrow(/^.*a\\nb\.safetensors: no tensor 'x' among 1$/);
     await expect(model.slice('c\nd', 99)).rejects.toThrow(/^index 99 .* of tensor 'c\\u\{a\}d'$/);
@@ -253,11 +253,11 @@ describe('tensor()', () => {
 
   test('may be empty', async () => {
     const path = join(folder, 'empty.safetensors');
-    await saveFile(path, { a: tensorOf(new Float32Array(0), [0, 3]), b: new BigInt64Array(0) });
+    await saveFile({ a: tensorOf(new Float32Array(0), [0, 3]), b: new BigInt64Array(0) }, path);
     const model = await openModel(path);
     expect(model.tensor('a')).toEqual(new Float32Array(0));
     expect(await model.read('b')).toEqual(new BigInt64Array(0));
-    expect(await model.slice('a', [0, 5], 1)).toEqual(new Float32Array(0));
+    expect((await model.slice('a', [0, 5], 1)).data).toEqual(new Float32Array(0));
   });
 
   test('can be cloned, and is not lost by being transferred', async () => {
@@ -345,20 +345,32 @@ describe('read()', () => {
   });
 });
 
+test.each([
+  ['embed.wieght', "; did you mean 'embed.weight'?"],
+  ['embeds.weight', "; did you mean 'embed.weight'?"],
+  ['bais', ''], // two edits are too many for four characters
+  ['biass', "; did you mean 'bias'?"],
+  ['lm_head', ''],
+])('the error of tensor %j names the closest one', async (name, hint) => {
+  const model = await openModel(sample);
+  expect(() => model.tensor(name)).toThrow(new TensorNotFoundError(`${sample}: no tensor '${name}' among 2${hint}`));
+  await expect(model.slice(name, 0)).rejects.toThrow(TensorNotFoundError);
+});
+
 describe('slice()', () => {
   test.each<[number[][] | unknown[], RegExp]>([
     [[64], /index 64 is out of bounds for dimension 0 with size 64 of tensor 'embed.weight'/],
     [[-65], /index -65 is out of bounds/],
     [[0, 0, 0], /has 2 dimensions, 3 slices were given/],
     [[[0, 1, 0]], /the step of a slice cannot be 0/],
-    [[[0.5, 1]], /start is 0.5, it must be a whole number/],
+    [[[0.5, 1]], /start is 0.5, it must be an integer/],
     [[[NaN]], /start is NaN/],
-    [[Infinity], /an index is Infinity/],
-    [[[0, 1, 1, 1]], /a slice is \[start, stop, step\], not 4 numbers/],
-    [['0:1'], /a slice is a number, \[start, stop, step\] or null, not a string/],
+    [[Infinity], /index is Infinity/],
+    [[[0, 1, 1, 1]], /a slice must be \[start, stop, step\], not 4 numbers/],
+    [['0:1'], /a slice must be a number, \[start, stop, step\] or null, not a string/],
     [[{}, 0], /not an object/],
-    [[{ start: 1 }], /there is no option 'start'/],
-    [[['0']], /start is a whole number, not a string/],
+    [[{ start: 1 }], /unknown option 'start'/],
+    [[['0']], /start must be an integer, not a string/],
   ])('refuses %j', async (slices, message) => {
     const model = await openModel(sample);
     await expect(model.slice('embed.weight', ...(slices as [])).catch((error: Error) => {
@@ -367,11 +379,23 @@ describe('slice()', () => {
     })).rejects.toThrow(message);
   });
 
+  test('gives the shape and dtype of the part, which can be saved as it is', async () => {
+    const model = await openModel(sample);
+    const all = bf16(noise(64 * 32));
+    expect(await model.slice('embed.weight', [1, 3])).toEqual({ data: all.slice(32, 96), shape: [2, 32], dtype: 'BF16' });
+    expect(await model.slice('embed.weight', -1)).toEqual({ data: all.slice(63 * 32), shape: [32], dtype: 'BF16' });
+    expect(await model.slice('embed.weight', 0, 1)).toEqual({ data: all.slice(1, 2), shape: [], dtype: 'BF16' });
+    expect((await model.slice('embed.weight', [5, 5], [null, null, -2])).shape).toEqual([0, 16]);
+    const path = join(folder, 'part.safetensors');
+    await saveFile({ part: await model.slice('embed.weight', [0, 4], [0, 8]) }, path, { sync: false });
+    expect((await openModel(path)).info('part')).toMatchObject({ dtype: 'BF16', shape: [4, 8] });
+  });
+
   test('takes bounds of any size', async () => {
     const model = await openModel(sample);
-    expect(await model.slice('bias', [-1e300, 1e300, 2 ** 60])).toEqual(noise(64).slice(0, 1));
-    expect(await model.slice('bias', [null, null, -1])).toEqual(noise(64).reverse());
-    expect(await model.slice('bias')).toEqual(noise(64));
-    expect(await model.slice('bias', [])).toEqual(noise(64));
+    expect((await model.slice('bias', [-1e300, 1e300, 2 ** 60])).data).toEqual(noise(64).slice(0, 1));
+    expect((await model.slice('bias', [null, null, -1])).data).toEqual(noise(64).reverse());
+    expect((await model.slice('bias')).data).toEqual(noise(64));
+    expect((await model.slice('bias', [])).data).toEqual(noise(64));
   });
 });

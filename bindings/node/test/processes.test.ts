@@ -13,7 +13,7 @@ const folder = withPackage(tempFolder());
 beforeAll(async () => {
   await writeSample(join(folder, 'model.safetensors'));
   writeSparse(join(folder, 'long.safetensors'), 256);
-  await saveFile(join(folder, 'large.safetensors'), { 'up.weight': tensorOf(noise(16 << 20), [4096, 4096]) }, { sync: false });
+  await saveFile({ 'up.weight': tensorOf(noise(16 << 20), [4096, 4096]) }, join(folder, 'large.safetensors'), { sync: false });
 });
 
 /** Runs a program, which must print "ok" last. */
@@ -99,7 +99,7 @@ test('a process that exits in the middle of work leaves nothing half done behind
     const model = await openModel('large.safetensors');
     model.tensor('up.weight');
     model.read('up.weight');
-    saveFile('exited1.safetensors', { a: new Uint8Array(64 << 20) });
+    saveFile({ a: new Uint8Array(64 << 20) }, 'exited1.safetensors');
     convertModel(model, 'exited2.safetensors', { dtype: 'bf16', progress: () => process.exit(0) });
     quantizeModel(model, 'exited', { progress: () => process.exit(0) });`);
   const left = filesIn(folder).filter((name) => /exited|incomplete/.test(name) && !name.startsWith('node_modules'));

@@ -26,7 +26,7 @@ describe('saveFile()', () => {
       bool: tensorOf(Uint8Array.of(1, 0), [2], 'BOOL'), f4: tensorOf(Uint8Array.of(0x21), [2], 'F4'), c64: tensorOf(Float32Array.of(1, 2), [1], 'c64'),
       scalar: tensorOf(Float32Array.of(9), []), raw: tensorOf(new ArrayBuffer(8), [2, 1], 'I32'), half: { data: Uint16Array.of(1), dtype: 'F16' },
     } satisfies Tensors;
-    await saveFile(path, tensors, { metadata: { made: 'here' } });
+    await saveFile(tensors, path, { metadata: { made: 'here' } });
     const model = await openModel(path);
     const dtypes = Object.fromEntries(model.names.map((name) => [name, model.info(name).dtype]));
     expect(dtypes).toEqual({
@@ -42,7 +42,7 @@ describe('saveFile()', () => {
 
   test('takes a Map, parts of arrays and shared memory', async () => {
     const shared = new Float32Array(new SharedArrayBuffer(8)).fill(3);
-    await saveFile(path, new Map<string, ArrayBufferView | TensorData>([['1', shared], ['0', Float32Array.of(1, 2, 3).subarray(1)]]));
+    await saveFile(new Map<string, ArrayBufferView | TensorData>([['1', shared], ['0', Float32Array.of(1, 2, 3).subarray(1)]]), path);
     const model = await openModel(path);
     expect(model.tensor('0')).toEqual(Float32Array.of(2, 3));
     expect(model.tensor('1')).toEqual(Float32Array.of(3, 3));
@@ -50,19 +50,25 @@ describe('saveFile()', () => {
 
   test('writes shards and MLX JSON', async () => {
     const tensors = { a: new Float32Array(1000).fill(1), b: new Float32Array(1000).fill(2) };
-    await saveFile(join(folder, 'shards'), tensors, { maxShardBytes: 4500 });
+    await saveFile(tensors, join(folder, 'shards'), { maxShardBytes: 4500 });
     expect(filesIn(join(folder, 'shards'))).toEqual(['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors', 'model.safetensors.index.json']);
-    await saveFile(join(folder, 'weights.mlx'), tensors);
+    await saveFile(tensors, join(folder, 'weights.mlx'));
     const model = await openModel(join(folder, 'weights.mlx'));
     expect(model.format).toBe('mlx-json');
     expect(await model.read('b')).toEqual(tensors.b);
     expect(() => model.tensor('b')).toThrow(expect.objectContaining({ code: 'ERR_BALLAST_UNSUPPORTED' }));
   });
 
+  test.each([['4.5kB', 2], ['1 MB', 1], [4500, 2]])('takes %j as the size of a shard', async (maxShardBytes, files) => {
+    const place = join(folder, `sized-${maxShardBytes}`);
+    await saveFile({ a: new Float32Array(1000), b: new Float32Array(1000) }, place, { maxShardBytes, sync: false });
+    expect((await openModel(place)).files).toHaveLength(files);
+  });
+
   test('writes large tensors in pieces, and tells how far it is', async () => {
     const large = Uint32Array.from({ length: 3_000_001 }, (_, i) => i);
     const seen: ProgressReport[] = [];
-    await saveFile(path, { small: Uint8Array.of(1), large }, { sync: false, progress: (report) => seen.push(report) });
+    await saveFile({ small: Uint8Array.of(1), large }, path, { sync: false, progress: (report) => seen.push(report) });
     expect(Buffer.compare(new Uint8Array((await openModel(path)).tensor('large').buffer), new Uint8Array(large.buffer))).toBe(0);
     expect(seen.at(-1)).toEqual({ done: 12_000_005, total: 12_000_005, what: 'large' });
     expect(seen).toHaveLength(12);
@@ -71,7 +77,7 @@ describe('saveFile()', () => {
   test('writes many tiny tensors together', async () => {
     const tensors = Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`t${i}`, tensorOf(Uint16Array.of(i, i + 1, 0), [3])]));
     const seen: ProgressReport[] = [];
-    await saveFile(path, { ...tensors, empty: new Uint8Array(0) }, { sync: false, progress: (report) => seen.push(report) });
+    await saveFile({ ...tensors, empty: new Uint8Array(0) }, path, { sync: false, progress: (report) => seen.push(report) });
     const model = await openModel(path);
     expect(model.size).toBe(20_001);
     for (let i = 0; i < 20_000; i += 997) expect(model.tensor(`t${i}`)).toEqual(Uint16Array.of(i, i + 1, 0));
@@ -91,7 +97,7 @@ describe('saveFile()', () => {
     ['another dtype', () => ({ a: { data: new Float64Array(1), dtype: 'F32' } })],
     ['an unknown option', () => ({ a: { data: new Float64Array(1), dtyp: 'F32' } as TensorData })],
   ])('refuses %s with a TypeError', async (_, tensors) => {
-    await expect(saveFile(path, tensors())).rejects.toBeInstanceOf(TypeError);
+    await expect(saveFile(tensors(), path)).rejects.toBeInstanceOf(TypeError);
     expect(existsSync(path)).toBe(false);
   });
 
@@ -99,21 +105,21 @@ describe('saveFile()', () => {
     ['a shape of another size', { a: tensorOfUnchecked(new Float32Array(4), [3]) }, "tensor 'a' has 16 bytes, F32 [3] needs 12"],
     ['half a value', { a: { data: new Uint8Array(3), dtype: 'F32' } }, "tensor 'a' has 3 bytes, F32 [0.75] needs 3"],
     ['a name that is taken', { __metadata__: new Uint8Array(1) }, "a tensor cannot be called '__metadata__'"],
-    ['a name that is no UTF-8', { '\ud800': new Uint8Array(1) }, "the name of a tensor is '\\u{d800}', which cannot be written as UTF-8"],
+    ['a name that is no UTF-8', { '\ud800': new Uint8Array(1) }, "tensor name is '\\u{d800}', which is not valid UTF-8"],
   ])('refuses %s with an ArgumentError', async (_, tensors, message) => {
-    await expect(saveFile(path, tensors)).rejects.toThrow(ArgumentError);
-    await expect(saveFile(path, tensors)).rejects.toThrow(message);
+    await expect(saveFile(tensors, path)).rejects.toThrow(ArgumentError);
+    await expect(saveFile(tensors, path)).rejects.toThrow(message);
     expect(existsSync(path)).toBe(false);
   });
 
   test('says why nothing can be written there', async () => {
-    await expect(saveFile(join(folder, 'no/such/folder.safetensors'), {})).rejects.toSatisfy((error) => error instanceof WriteError && error.errno === 2);
+    await expect(saveFile({}, join(folder, 'no/such/folder.safetensors'))).rejects.toSatisfy((error) => error instanceof WriteError && error.errno === 2);
   });
 
   test('does not fall over memory that is taken away meanwhile', async () => {
     const array = new Float32Array(4_000_000);
     const give = () => array.length > 0 && structuredClone(array, { transfer: [array.buffer] });
-    await expect(saveFile(path, { array }, { progress: () => void give() })).rejects.toThrow("tensor 'array' had 16000000 bytes and has 0: its memory was taken away while it was saved");
+    await expect(saveFile({ array }, path, { progress: () => void give() })).rejects.toThrow("tensor 'array' had 16000000 bytes and has 0: its buffer was detached or resized while it was saved");
     expect(existsSync(path)).toBe(false);
   });
 
@@ -122,18 +128,18 @@ describe('saveFile()', () => {
     const large = { large: new Uint8Array(16 << 20) };
     const reason = new Error('enough');
     const controller = new AbortController();
-    await expect(saveFile(path, large, { signal: controller.signal, progress: () => controller.abort(reason) })).rejects.toBe(reason);
-    await expect(saveFile(path, large, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
-    await expect(saveFile(path, large, { progress: () => false })).rejects.toBeInstanceOf(CancelledError);
-    await expect(saveFile(path, large, { progress: () => { throw reason; } })).rejects.toBe(reason);
+    await expect(saveFile(large, path, { signal: controller.signal, progress: () => controller.abort(reason) })).rejects.toBe(reason);
+    await expect(saveFile(large, path, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(saveFile(large, path, { progress: () => false })).rejects.toBeInstanceOf(CancelledError);
+    await expect(saveFile(large, path, { progress: () => { throw reason; } })).rejects.toBe(reason);
     expect(filesIn(folder)).toEqual(before);
   });
 
   test('refuses memory that was given away', async () => {
     const gone = new Float32Array(8);
     structuredClone(gone.buffer, { transfer: [gone.buffer] });
-    await expect(saveFile(join(folder, 'gone.safetensors'), { a: gone })).rejects.toThrow(ArgumentError);
-    await saveFile(join(folder, 'empty.safetensors'), { a: new Float32Array(0) });
+    await expect(saveFile({ a: gone }, join(folder, 'gone.safetensors'))).rejects.toThrow(ArgumentError);
+    await saveFile({ a: new Float32Array(0) }, join(folder, 'empty.safetensors'));
   });
 });
 

@@ -36,7 +36,7 @@ export function bf16(values: Float32Array): BF16Array {
 
 /** embed.weight, BF16 [64, 32], and bias, F32 [64]. */
 export async function writeSample(path: string): Promise<string> {
-  await saveFile(path, { 'embed.weight': tensorOf(bf16(noise(64 * 32)), [64, 32]), bias: noise(64) }, { sync: false });
+  await saveFile({ 'embed.weight': tensorOf(bf16(noise(64 * 32)), [64, 32]), bias: noise(64) }, path, { sync: false });
   return path;
 }
 
@@ -74,7 +74,7 @@ export async function writeQwen3(folder: string, shapes = qwen3Shapes(), file = 
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
   const tensors = Object.entries(shapes).map(([name, shape]) => [name, tensorOf(bf16(noise(elements(shape))), shape)]);
-  await saveFile(join(folder, file), Object.fromEntries(tensors), { sync: false });
+  await saveFile(Object.fromEntries(tensors), join(folder, file), { sync: false });
   return folder;
 }
 
