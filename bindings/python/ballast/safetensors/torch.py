@@ -109,14 +109,18 @@ def load_model(
 def storage_ptr(tensor: torch.Tensor) -> int:
     """Where the memory begins that a tensor looks at; 0 if it has none."""
     try:
-        return int(tensor.untyped_storage().data_ptr())
+        return int(_storage(tensor).data_ptr())
     except (NotImplementedError, RuntimeError):
         return 0
 
 
 def storage_size(tensor: torch.Tensor) -> int:
     """The bytes of the memory that a tensor looks at."""
-    return int(tensor.untyped_storage().nbytes())
+    return int(_storage(tensor).nbytes())
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()  # before PyTorch 2.0
 
 
 def _end_ptr(tensor: torch.Tensor) -> int:
