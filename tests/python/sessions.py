@@ -19,10 +19,10 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", document, re.MULTILINE | re.DOTALL)
 
 
-def replay(session: str, folder: Path, build_dir: Path) -> Iterator[Step]:
+def replay(session: str, folder: Path, build_dir: Path, environment: dict[str, str] | None = None) -> Iterator[Step]:
     """Runs the commands of a session in a folder, one after the other."""
     programs = (build_dir.resolve(), Path(sys.executable).parent)
-    environment = os.environ | {"PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]])}
+    environment = (environment or dict(os.environ)) | {"PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]])}
     for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
         result = subprocess.run(
             command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -39,13 +39,6 @@ def test_example_prints_what_the_document_shows(build_dir, tmp_path):
     assert len(table) == 7
 
 
-def test_readme_tells_the_same():
-    figures = measured(blocks(DOC, "console")[0])
-    told = re.search(r"by GPTQ to (\d+) % and (\d+) %", (REPO / "README.md").read_text()).groups()
-    shares = [100 * gptq / search for gptq, search in zip(figures["gptq"], figures["search"], strict=True)]
-    assert [f"{share:.0f}" for share in shares] == list(told)
-
-
 @pytest.mark.parametrize("statistics, recorded, told", [("hessian", 200, ".0989"), ("hessian", 800, ".0951"), ("squares", 50, ".103")])
 def test_figures_for_few_inputs(build_dir, tmp_path, statistics, recorded, told):
     write_scripts(tmp_path)
