@@ -71,7 +71,7 @@ class TestSettings:
         assert bits["model.layers.0.mlp.down_proj"] == 8 and bits["model.layers.0.self_attn.v_proj"] == 6
 
 
-def test_diffusion_models_keep_what_the_table_says(run, tmp_path):
+def test_diffusion_models_leave_unquantized_what_the_table_says(run, tmp_path):
     told = {"blocks.0.mlp.weight": "4 bits", "blocks.0.proj_out.weight": "4 bits"}
     roots = re.findall(r"`([^`]+)`", re.search(r"What comes before the names of a whole pipeline, (.*?) is not", DOC, re.DOTALL)[1])
     for _, inside, begin, outcome in rows_of_table("layers"):
@@ -82,7 +82,7 @@ def test_diffusion_models_keep_what_the_table_says(run, tmp_path):
     save_file({name: np.eye(64, dtype=np.float32) for name in told}, tmp_path / "m.safetensors")
     done = quantize(run, tmp_path / "m.safetensors", tmp_path / "out")
     bits = {layer["name"]: f"{layer['bits']} bits" for layer in done["layers"]}
-    assert {name: bits.get(name, "kept") for name in told} == told
+    assert {name: bits.get(name, "unquantized") for name in told} == told
 
 
 @pytest.fixture(scope="module")
