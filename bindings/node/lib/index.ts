@@ -1,4 +1,4 @@
-// Opens, checks, converts, quantizes and streams model weights.
+// Opens, checks, converts and quantizes model weights.
 
 export {
   type Arrays,
@@ -13,6 +13,8 @@ export {
   F8E8M0Array,
   type TensorArray,
 } from './dtypes';
+export { convertModel, type ConvertOptions, type ConvertReport } from './convert';
+export { type DownloadedFile, downloadModel, type DownloadOptions, type DownloadReport } from './download';
 export {
   ArchitectureError,
   ArgumentError,
@@ -28,31 +30,44 @@ export {
   UnsupportedError,
   WriteError,
 } from './errors';
+export {
+  type Defect,
+  diffModels,
+  type DiffOptions,
+  type DiffReport,
+  type InspectedTensor,
+  inspectModel,
+  type InspectOptions,
+  type InspectReport,
+  type TensorDifference,
+  type TensorStats,
+  type Totals,
+  type VerifiedFile,
+  verifyModel,
+  type VerifyOptions,
+  type VerifyReport,
+} from './examine';
 export type { Progress, ProgressReport } from './jobs';
 export {
   type Modality,
   Model,
   type ModelConfig,
+  type LoadAllOptions,
   type ModelPath,
   openModel,
   type OpenOptions,
   type ReadOptions,
   type SliceOptions,
   type TensorInfo,
-  type TensorSlice,
+  type TensorValues,
 } from './model';
 export { LlamaModel, loadPretrained, type LoadOptions, MistralModel, PretrainedModel, Qwen2Model, Qwen3Model } from './pretrained';
 export { saveFile, type SaveOptions, type TensorData, tensorOf, type Tensors } from './save';
 export type { Slice } from './slices';
 export {
   type CalibrationReport,
-  convertModel,
-  type ConvertOptions,
-  type ConvertReport,
-  type DownloadedFile,
-  downloadModel,
-  type DownloadOptions,
-  type DownloadReport,
+  dequantizeModel,
+  type DequantizeOptions,
   type LayerReport,
   quantizeModel,
   type QuantizeOptions,
@@ -60,8 +75,7 @@ export {
   type QuantizeSettings,
   validateModel,
   type ValidateOptions,
-} from './work';
-
+} from './quantize';
 import { native } from './native';
 
 export const version: string = native.version;

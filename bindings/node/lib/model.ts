@@ -5,7 +5,7 @@ import * as workers from 'node:worker_threads';
 import * as check from './arguments';
 import { arrayOver, type Arrays, bitsOf, type DType, type TensorArray } from './dtypes';
 import { ClosedError, TensorNotFoundError, UnsupportedError } from './errors';
-import { read, throwIfAborted } from './jobs';
+import { type Progress, progress, read, run, throwIfAborted } from './jobs';
 import { type Job, native, type NativeModel, type NativePath, type NativeSummary } from './native';
 import { boundsOf, type Slice } from './slices';
 
@@ -23,18 +23,18 @@ export interface TensorInfo {
   shape: number[];
   /** The number of values. */
   size: number;
-  /** The bytes that they take in the file. */
+  /** Their size in the file, in bytes. */
   nbytes: number;
-  /** The file that has it. */
+  /** The file that contains it. */
   file: string;
   /** Where its bytes are, counted from the start of the file's data. */
   dataOffsets: [begin: number, end: number];
 }
 
 export interface ReadOptions {
-  /** Converts the values, rounding once. */
+  /** Convert the values, rounding once. */
   dtype?: DType | Lowercase<DType>;
-  /** Goes on where a conversion from or to integers cannot keep a value. */
+  /** Convert even if the dtype cannot hold a value. */
   allowLoss?: boolean;
   signal?: AbortSignal;
 }
@@ -43,22 +43,30 @@ export interface SliceOptions {
   signal?: AbortSignal;
 }
 
-/** A part of a tensor. `saveFile()` takes it as it is. */
-export interface TensorSlice {
+/** Values with their shape and dtype. `saveFile()` accepts it as a tensor. */
+export interface TensorValues {
   data: TensorArray;
-  /** Without the dimensions that were given as an index. */
   shape: number[];
   dtype: DType;
 }
 
+export interface LoadAllOptions {
+  /** Default: one per core, more where the disk is slow. */
+  threads?: number;
+  /** Refuse to allocate more: a number of bytes, or a size such as "8GB". Default: no limit. */
+  memoryLimit?: number | string;
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
 export interface OpenOptions {
-  /** Tensors are the weights of a quantized model, decoded when they are read, not its codes and scales. Always so for Parquet. */
+  /** Decode the weights of a quantized model when they are read, instead of giving its codes and scales. Parquet is always decoded. */
   decode?: boolean;
-  /** False maps nothing: `tensor()` is refused, and everything copies. */
+  /** False does not map files: `tensor()` throws, and all reads copy. Default: true. */
   mmap?: boolean;
-  /** Accepts exactly what the reference implementation does. */
+  /** Accept exactly what the reference implementation accepts. */
   reference?: boolean;
-  /** A number of bytes, or a size such as "200MB". */
+  /** The largest header to accept: a number of bytes, or a size such as "200MB". Default: 100 MB. */
   maxHeaderBytes?: number | string;
   signal?: AbortSignal;
 }
@@ -66,20 +74,19 @@ export interface OpenOptions {
 export const FILE_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: check.size, signal: check.signal };
 const OPEN_CHECKS = { decode: check.flag, ...FILE_CHECKS };
 const SLICE_CHECKS = { signal: check.signal };
+const LOAD_CHECKS = { threads: check.whole(1024), memoryLimit: check.size, progress, signal: check.signal };
 const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
 
-/** Newer Nodes refuse to clone what is marked; others give an empty object. */
+/** Newer versions of Node refuse to clone a marked object; older ones clone it as an empty object. */
 const { markAsUncloneable } = workers as { markAsUncloneable?: (object: object) => void };
 
-/** The native model of a Model; only this package has it. */
+/** The native model of each Model, for this package only. */
 const handles = new WeakMap<Model, NativeModel>();
 
-/** What a Model is to be made of, by a key that only this package has. */
+/** Native models that do not have their Model yet, by a key that only this package has. */
 const unclaimed = new WeakMap<object, NativeModel>();
 
-/**
- * The weights of a model, of which nothing is read before it is asked for. `openModel()` gives one.
- */
+/** An open model, returned by `openModel()`. Opening reads headers only; values are read when they are used. */
 export class Model implements Iterable<string>, Disposable {
   readonly #native: NativeModel;
   readonly #summary: NativeSummary;
@@ -99,22 +106,21 @@ export class Model implements Iterable<string>, Disposable {
     this.#summary = found.summary();
   }
 
-  /** As it was given to `openModel()`, without what is secret in a URI. */
+  /** As given to `openModel()`, without the secrets in a URI. */
   get path(): string {
     return this.#summary.path;
   }
 
-  /** "safetensors" or "mlx-json". */
   get format(): 'safetensors' | 'mlx-json' {
     return this.#summary.format;
   }
 
-  /** The bytes of all files. */
+  /** The total size of the files, in bytes. */
   get fileSize(): number {
     return this.#summary.fileSize;
   }
 
-  /** The bytes of all tensors. */
+  /** The total size of the tensors, in bytes. */
   get nbytes(): number {
     return this.#summary.nbytes;
   }
@@ -124,24 +130,24 @@ export class Model implements Iterable<string>, Disposable {
     return this.#summary.count;
   }
 
-  /** The values of all tensors. */
+  /** The number of values in all tensors. */
   numParameters(): number {
     return this.#summary.parameters;
   }
 
-  /** What the tensors are called, by file and position. */
+  /** The names of the tensors, by file and position. */
   get names(): readonly string[] {
     const opened = this.#open();
     return (this.#names ??= Object.freeze(opened.names()));
   }
 
-  /** The files of weights. */
+  /** The weight files. */
   get files(): readonly string[] {
     const opened = this.#open();
     return (this.#files ??= Object.freeze(opened.files()));
   }
 
-  /** What the files say of themselves. */
+  /** The metadata of all files. */
   get metadata(): Record<string, string> {
     return Object.fromEntries(this.#open().metadata());
   }
@@ -151,23 +157,23 @@ export class Model implements Iterable<string>, Disposable {
     return this.#readConfig().file;
   }
 
-  /** What the model is for, by its metadata or else by the names of its tensors; null where that is not known. */
+  /** From the metadata, or else from the names of the tensors; null if unknown. */
   get modality(): Modality | null {
     return this.#open().modality() as Modality | null;
   }
 
-  /** What opening noticed and went on from. */
+  /** Warnings from opening the model. */
   get warnings(): string[] {
     return this.#open().warnings();
   }
 
-  /** Whether there is such a tensor. */
+  /** Whether the model has a tensor of this name. */
   has(name: string): boolean {
     const opened = this.#open();
     return typeof name === 'string' && check.isUtf8(name) && opened.info(name) !== null;
   }
 
-  /** What is known of a tensor without reading it. */
+  /** The dtype, shape and position of a tensor, without reading it. */
   info(name: string): TensorInfo {
     const files = this.files;
     const [dtype, shape, begin, end, file] = this.#find(name);
@@ -184,21 +190,22 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   /**
-   * The values where they are, without a copy: the array looks at the mapped file. Writing to it changes neither the file nor what
-   * others see. It stays valid when the model is closed or gone.
+   * The values of a tensor as an array over the mapped file, without a copy.
+   *
+   * Writing to the array changes neither the file nor what other processes see. It stays valid after the model is closed.
    */
   tensor(name: string): TensorArray {
     const [dtype, , begin, end] = this.#find(name);
     checkLength(name, end - begin);
     let buffer = this.#buffers.get(name)?.deref();
-    if (buffer === undefined || buffer.byteLength !== end - begin) { // which ArrayBuffer.transfer() makes 0
+    if (buffer === undefined || buffer.byteLength !== end - begin) { // ArrayBuffer.transfer() sets it to 0
       buffer = this.#native.view(name);
       this.#buffers.set(name, new WeakRef(buffer));
     }
     return arrayOver(dtype as DType, buffer);
   }
 
-  /** A copy of the values, perhaps as another dtype, made in another thread. */
+  /** Copy the values of a tensor, optionally converted to another dtype, in another thread. */
   read<D extends DType | Lowercase<DType>>(name: string, options: ReadOptions & { dtype: D }): Promise<Arrays[Uppercase<D>]>;
   read(name: string, options?: ReadOptions): Promise<TensorArray>;
   async read(name: string, options?: ReadOptions): Promise<TensorArray> {
@@ -213,10 +220,12 @@ export class Model implements Iterable<string>, Disposable {
   }
 
   /**
-   * Copies a part of a tensor with its shape, and reads little more than that part. Takes one slice per dimension, from the first
-   * on; negative numbers, bounds past the end and steps work as in Python. Options may come last.
+   * Copy a part of a tensor, and read little more than that part.
+   *
+   * Takes one slice per dimension, starting with the first; negative numbers, bounds past the end and steps work as in Python. A
+   * dimension with an index instead of a slice is dropped from the shape. Options may come last.
    */
-  async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorSlice> {
+  async slice(name: string, ...given: [...Slice[]] | [...Slice[], SliceOptions]): Promise<TensorValues> {
     const last: unknown = given.at(-1);
     const hasOptions = typeof last === 'object' && last !== null && !Array.isArray(last);
     const { signal } = check.optionsOf(hasOptions ? last : undefined, SLICE_CHECKS);
@@ -228,13 +237,30 @@ export class Model implements Iterable<string>, Disposable {
     return { data, shape, dtype: dtype as DType };
   }
 
-  /** Lets go of the files. Arrays that look at them stay valid. */
+  /**
+   * Copy all tensors into one piece of memory, in large blocks on several threads.
+   *
+   * The arrays may be written to. The memory is freed when the last of them is collected.
+   */
+  async load(options?: LoadAllOptions): Promise<Map<string, TensorValues>> {
+    const { threads = 0, memoryLimit = 0, progress, signal } = check.optionsOf(options, LOAD_CHECKS);
+    const opened = this.#open();
+    const infos = this.names.map((name): [string, DType, number[]] => {
+      const [dtype, shape, begin, end] = this.#find(name);
+      checkLength(name, end - begin);
+      return [name, dtype as DType, shape];
+    });
+    const buffers = await run<ArrayBuffer[]>(progress, signal, (report) => opened.load({ threads, memoryLimit }, report));
+    return new Map(infos.map(([name, dtype, shape], i) => [name, { data: arrayOver(dtype, buffers[i]!), shape, dtype }]));
+  }
+
+  /** Close the files. Arrays from `tensor()` stay valid. */
   close(): void {
     this.#native.close();
     this.#buffers.clear();
   }
 
-  /** Whether it was closed. */
+  /** Whether the model was closed. */
   get closed(): boolean {
     return this.#native.isClosed();
   }
@@ -287,22 +313,22 @@ export class Model implements Iterable<string>, Disposable {
 }
 
 function bytesOf(count: number, dtype: DType): number {
-  return Math.ceil((count * bitsOf(dtype)) / 8); // where that is not whole, the core says so
+  return Math.ceil((count * bitsOf(dtype)) / 8); // the core refuses tensors that do not fill whole bytes
 }
 
-/** Engines end the process over a buffer over a file that is longer than their own Buffers can be. */
+/** V8 aborts the process for an external buffer that is longer than a Buffer may be. */
 function checkLength(name: string, nbytes: number): void {
   if (nbytes <= constants.MAX_LENGTH) return;
-  const most = `arrays of this Node have at most ${constants.MAX_LENGTH}`;
-  throw new UnsupportedError(`tensor ${check.quote(name)}: takes ${nbytes} bytes, ${most}: slice() gives parts of it`);
+  const limit = `the limit of this version of Node is ${constants.MAX_LENGTH}`;
+  throw new UnsupportedError(`tensor ${check.quote(name)} has ${nbytes} bytes, ${limit}; read parts of it with slice()`);
 }
 
 function allocate(name: string, dtype: DType, nbytes: number): TensorArray {
   try {
     return arrayOver(dtype, new ArrayBuffer(nbytes));
   } catch {
-    const why = 'more than there is memory for, or than arrays of this Node can have';
-    throw new UnsupportedError(`tensor ${check.quote(name)}: takes ${nbytes} bytes, ${why}: slice() gives parts of it`);
+    const why = 'more than the free memory or than the limit of this version of Node';
+    throw new UnsupportedError(`tensor ${check.quote(name)} has ${nbytes} bytes, ${why}; read parts of it with slice()`);
   }
 }
 
@@ -313,7 +339,7 @@ export function handleOf(model: Model): NativeModel {
   return handle;
 }
 
-/** Opens a model, as an object of the class. */
+/** Opens a model as an object of `modelClass`. */
 export async function openAs<M extends Model>(
   modelClass: new (handle: object) => M,
   path: NativePath,
@@ -328,12 +354,12 @@ export async function openAs<M extends Model>(
     unclaimed.set(handle, opened);
     return new modelClass(handle);
   } catch (error) {
-    if (signal?.aborted) job?.promise.then((opened) => opened.close(), () => undefined); // nobody wants it any more
+    if (signal?.aborted) job?.promise.then((opened) => opened.close(), () => undefined); // nobody is waiting for it
     throw error;
   }
 }
 
-/** Opens a SafeTensors file, MLX JSON, an index of shards, a model directory, or a URI of one. Reads headers only. */
+/** Open a SafeTensors file, an MLX JSON file, an index of shards, a model directory, or a URI of one. Reads headers only. */
 export async function openModel(path: ModelPath, options?: OpenOptions): Promise<Model> {
   return await openAs(Model, check.path('path', path), false, check.optionsOf(options, OPEN_CHECKS));
 }

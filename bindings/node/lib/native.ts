@@ -1,4 +1,4 @@
-// The addon: what it takes was checked before, see arguments.ts.
+// The native addon. Its arguments are checked before, in arguments.ts.
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ export type Bounds = [start: number | null, stop: number | null, step: number];
 
 export interface NativeSummary {
   path: string;
-  /** For messages. */
+  /** The path, escaped for messages. */
   shownPath: string;
   format: 'safetensors' | 'mlx-json';
   fileSize: number;
@@ -25,6 +25,12 @@ export interface NativeSummary {
   nbytes: number;
   count: number;
   modelType: string | null;
+}
+
+export interface NativeConfig {
+  json: string;
+  /** Its numbers under their usual names, whatever the file calls them. */
+  usual: Record<string, number | boolean>;
 }
 
 export interface NativeArchitecture {
@@ -39,20 +45,21 @@ export interface NativeModel {
   names(): string[];
   files(): string[];
   metadata(): [string, string][];
-  config(): { json: string; usual: Record<string, number | boolean> } | null;
+  config(): NativeConfig | null;
   modality(): string | null;
   warnings(): string[];
   info(name: string): [dtype: string, shape: number[], begin: number, end: number, file: number] | null;
   view(name: string): ArrayBuffer;
   read(name: string, out: ArrayBuffer, dtype: string | undefined, allowLoss: boolean): Job<void>;
   slice(name: string, bounds: Bounds[], out: ArrayBuffer): Job<void>;
+  load(options: object, progress: NativeProgress): Job<ArrayBuffer[]>;
   checkArchitecture(): Job<NativeArchitecture | null>;
   close(): void;
   isClosed(): boolean;
 }
 
 export interface NativeSink {
-  /** Pieces, told by three numbers each, that are one behind the other in the buffer. */
+  /** Takes (tensor, offset, length) for each piece; the pieces follow each other in the buffer. */
   write(pieces: Float64Array, bytes: ArrayBuffer): Job<void>;
   commit(): Job<void>;
   discard(): Job<void>;
@@ -74,7 +81,11 @@ interface Native {
   createSink(path: NativePath, tensors: [name: string, dtype: string, shape: number[]][], options: object): Job<NativeSink>;
   convert(source: NativePath | NativeModel, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   quantize(source: NativePath | NativeModel, directory: NativePath, options: object, progress: NativeProgress): Job<unknown>;
+  dequantize(quantized: NativePath, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   validate(source: NativePath | NativeModel, quantized: NativePath, options: object, progress: NativeProgress): Job<unknown>;
+  verify(path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
+  inspect(path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
+  diff(a: NativePath | NativeModel, b: NativePath | NativeModel, options: object, progress: NativeProgress): Job<unknown>;
   download(uri: string, folder: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   toFloat32(dtype: string, bytes: Uint8Array, floats: Float32Array): void;
 }
@@ -87,4 +98,4 @@ function load(): Native {
 
 export const native = load();
 native.setErrorFactory(errorOf);
-process.once('exit', () => native.shutDown()); // waits until work under way has stopped
+process.once('exit', () => native.shutDown()); // waits until running work has stopped

@@ -4,42 +4,17 @@
 #include <cstring>
 #include <utility>
 
-#include <sys/mman.h>
-
 #include <ballast/architecture.h>
 #include <ballast/text.h>
 #include <ballast/weights.h>
 
 #include "addon.h"
+#include "buffers.h"
 #include "errors.h"
 #include "values.h"
 
 namespace ballast::node {
 namespace {
-
-// How typed arrays see values: in elements of this many bytes.
-std::size_t element_bytes(DType dtype) {
-  if (dtype == DType::kC64) return sizeof(float);
-  return std::max<std::size_t>(bits(dtype) / 8, 1);
-}
-
-// Memory that JavaScript may write to, and what holds it.
-Napi::Value external_buffer(Napi::Env env, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
-  // The map is one of copy on write: JavaScript knows no arrays that cannot be written to.
-  auto* const data = const_cast<std::byte*>(bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-  using Owner = std::shared_ptr<const void>;
-  auto held = std::make_unique<Owner>(std::move(owner));
-  const auto release = [](napi_env, void*, void* hint) { const std::unique_ptr<Owner> gone(static_cast<Owner*>(hint)); };
-  napi_value buffer = nullptr;
-  if (napi_create_external_arraybuffer(env, data, bytes.size(), release, held.get(), &buffer) == napi_ok) {
-    held.release();  // NOLINT(bugprone-unused-return-value): `release` has it now
-    return {env, buffer};
-  }
-  if (env.IsExceptionPending()) env.GetAndClearPendingException();
-  return throw_error(env, {.code = Errc::kUnsupported,
-                           .message = "this JavaScript engine cannot have a buffer of " + std::to_string(bytes.size()) +
-                                      " bytes over a file: read() gives a copy"});
-}
 
 Napi::Value architecture_value(Napi::Env env, const std::optional<ArchitectureReport>& report) {
   if (!report) return env.Null();
@@ -58,16 +33,6 @@ Napi::Value architecture_value(Napi::Env env, const std::optional<ArchitectureRe
   made.Set("unexpected", texts_value(env, report->unexpected));
   made.Set("misshaped", misshaped);
   return made;
-}
-
-// Large memory comes in huge pages where the system has them: it is filled, and later unmapped, in a fraction of the time, in
-// which the event loop has to wait for any memory that it asks for itself.
-void advise_huge_pages(std::span<std::byte> memory) {
-  constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  const std::size_t before = -reinterpret_cast<std::uintptr_t>(memory.data()) % kHugePage;
-  if (memory.size() < before + kHugePage) return;
-  const std::span inside = memory.subspan(before);
-  ::madvise(inside.data(), inside.size() / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 // In pieces, so that it can be stopped.
@@ -95,6 +60,15 @@ Result<void> read_slice(Job& job, const Opened& opened, const std::string& name,
   }
   if (!out.empty()) std::memcpy(out.data(), part->bytes().data(), out.size());
   return {};
+}
+
+Napi::Value loaded_buffer(Napi::Env env, const TensorView& tensor, const std::shared_ptr<const LoadedModel>& loaded) {
+  if (!tensor.bytes.empty() && is_aligned(tensor.bytes.data(), tensor.dtype)) return external_buffer(env, tensor.bytes, loaded);
+  const auto copy = Napi::ArrayBuffer::New(env, tensor.bytes.size());
+  if (!env.IsExceptionPending() && !tensor.bytes.empty()) {
+    std::memcpy(bytes_of(copy).data(), tensor.bytes.data(), tensor.bytes.size());
+  }
+  return copy;
 }
 
 // Local paths that look like URIs lose nothing by it.
@@ -165,6 +139,7 @@ void NativeModel::define(Napi::Env env, Napi::Object& exports) {
                    InstanceMethod("view", &NativeModel::when_open<&NativeModel::view>),
                    InstanceMethod("read", &NativeModel::when_open<&NativeModel::read>),
                    InstanceMethod("slice", &NativeModel::when_open<&NativeModel::slice>),
+                   InstanceMethod("load", &NativeModel::when_open<&NativeModel::load>),
                    InstanceMethod("checkArchitecture", &NativeModel::when_open<&NativeModel::check_architecture>),
                    InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
   Addon::of(env).model = Napi::Persistent(model);
@@ -224,34 +199,10 @@ Napi::Value NativeModel::files(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value NativeModel::metadata(const Napi::CallbackInfo& info) {
-  auto made = Napi::Array::New(info.Env());
-  for (const auto& [key, value] : opened_->model.metadata()) {
-    auto pair = Napi::Array::New(info.Env(), 2);
-    pair.Set(0U, text_value(info.Env(), key));
-    pair.Set(1U, text_value(info.Env(), value));
-    made.Set(made.Length(), pair);
-  }
-  return made;
+  return metadata_value(info.Env(), opened_->model.metadata());
 }
 
-// {json, usual}, or null.
-Napi::Value NativeModel::config(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const auto& config = opened_->model.config();
-  if (!config) return env.Null();
-  auto usual = Napi::Object::New(env);
-  for (const auto& [key, number] : usual_numbers(*config)) {
-    const Napi::Value value =
-        std::holds_alternative<bool>(number)
-            ? Napi::Value(Napi::Boolean::New(env, std::get<bool>(number)))
-            : Napi::Value(Napi::Number::New(env, std::visit([](auto plain) { return static_cast<double>(plain); }, number)));
-    usual.Set(std::string(key), value);
-  }
-  auto made = Napi::Object::New(env);
-  made.Set("json", text_value(env, config->json));
-  made.Set("usual", usual);
-  return made;
-}
+Napi::Value NativeModel::config(const Napi::CallbackInfo& info) { return config_value(info.Env(), opened_->model.config()); }
 
 Napi::Value NativeModel::modality(const Napi::CallbackInfo& info) {
   return modality_value(info.Env(), opened_->model.modality());
@@ -280,9 +231,7 @@ Napi::Value NativeModel::view(const Napi::CallbackInfo& info) {
   const auto view = opened_->model.view(name);
   if (!view) return throw_error(env, view.error());
   if (view->bytes.empty()) return Napi::ArrayBuffer::New(env, 0);
-  if (reinterpret_cast<std::uintptr_t>(view->bytes.data()) % element_bytes(view->dtype) == 0) {
-    return external_buffer(env, view->bytes, opened_);
-  }
+  if (is_aligned(view->bytes.data(), view->dtype)) return external_buffer(env, view->bytes, opened_);
   const auto copy = Napi::ArrayBuffer::New(env, view->bytes.size());
   if (env.IsExceptionPending()) return copy;
   if (auto read = opened_->model.read_into(name, 0, bytes_of(copy)); !read) return throw_error(env, read.error());
@@ -315,6 +264,29 @@ Napi::Value NativeModel::slice(const Napi::CallbackInfo& info) {
     return read_slice(job, *opened, name, slices, out);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), opened_->read_length(), job_of(work), info.Env().Undefined(), {info[2]});
+}
+
+// ({threads, memoryLimit}, progress): one ArrayBuffer per tensor, in the order of names(). They share one piece of memory, which
+// lives until the last of them is collected; a tensor at an address where no typed array can start has a copy of its own.
+Napi::Value NativeModel::load(const Napi::CallbackInfo& info) {
+  const auto given = info[0].As<Napi::Object>();
+  using Loaded = std::shared_ptr<const LoadedModel>;
+  const auto work = [opened = opened_, threads = static_cast<unsigned>(number(given, "threads")),
+                     memory_limit = number(given, "memoryLimit")](Job& job) -> Result<Loaded> {
+    const Visit visit(*opened->users, job);
+    auto loaded = opened->model.load_all({.work = job.work(threads, memory_limit)});
+    if (!loaded) return std::unexpected(std::move(loaded.error()));
+    return std::make_shared<const LoadedModel>(*std::move(loaded));
+  };
+  const auto describe = [](Napi::Env env, const Loaded& loaded) -> Napi::Value {
+    const auto tensors = loaded->tensors();
+    auto made = Napi::Array::New(env, tensors.size());
+    for (std::uint32_t i = 0; i < tensors.size() && !env.IsExceptionPending(); ++i) {
+      made.Set(i, loaded_buffer(env, tensors[i], loaded));
+    }
+    return made;
+  };
+  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, describe), info[1]);
 }
 
 Napi::Value NativeModel::check_architecture(const Napi::CallbackInfo& info) {

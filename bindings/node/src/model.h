@@ -77,6 +77,7 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
   Napi::Value view(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
   Napi::Value slice(const Napi::CallbackInfo& info);
+  Napi::Value load(const Napi::CallbackInfo& info);
   Napi::Value check_architecture(const Napi::CallbackInfo& info);
 
   void close(const Napi::CallbackInfo&) { opened_.reset(); }

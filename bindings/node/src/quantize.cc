@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "model.h"
 #include "values.h"
+#include "write.h"
 
 namespace ballast::node {
 namespace {
@@ -126,10 +127,29 @@ Napi::Value validate(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
 }
 
+// (quantized, path, {dtype, format, maxShardBytes, sync, threads, memoryLimit}, progress)
+Napi::Value dequantize(const Napi::CallbackInfo& info) {
+  const auto given = info[2].As<Napi::Object>();
+  const DequantizeOptions options{.dtype = dtype_of(given.Get("dtype")),
+                                  .sink = {.format = format_of(given.Get("format")),
+                                           .max_shard_bytes = number(given, "maxShardBytes"),
+                                           .sync = flag(given, "sync")}};
+  const auto work = [quantized = text_of(info[0]), path = text_of(info[1]), options,
+                     threads = static_cast<unsigned>(number(given, "threads")),
+                     memory_limit = number(given, "memoryLimit")](Job& job) {
+    DequantizeOptions all = options;
+    all.open.stop = [&job] { return job.is_stopped(); };
+    all.work = job.work(threads, memory_limit);
+    return dequantize_model(quantized, path, all);
+  };
+  return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, convert_report_value), info[3]);
+}
+
 }  // namespace
 
 void define_quantize(Napi::Env env, Napi::Object& exports) {
   exports.Set("quantize", Napi::Function::New(env, &quantize));
+  exports.Set("dequantize", Napi::Function::New(env, &dequantize));
   exports.Set("validate", Napi::Function::New(env, &validate));
 }
 

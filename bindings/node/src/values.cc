@@ -57,4 +57,32 @@ Napi::Value modality_value(Napi::Env env, Modality modality) {
   return modality == Modality::kUnknown ? env.Null() : text_value(env, name(modality));
 }
 
+Napi::Array metadata_value(Napi::Env env, const Metadata& metadata) {
+  auto made = Napi::Array::New(env, metadata.size());
+  std::uint32_t i = 0;
+  for (const auto& [key, value] : metadata) {
+    auto pair = Napi::Array::New(env, 2);
+    pair.Set(0U, text_value(env, key));
+    pair.Set(1U, text_value(env, value));
+    made.Set(i++, pair);
+  }
+  return made;
+}
+
+Napi::Value config_value(Napi::Env env, const std::optional<ModelConfig>& config) {
+  if (!config) return env.Null();
+  auto usual = Napi::Object::New(env);
+  for (const auto& [key, number] : usual_numbers(*config)) {
+    const Napi::Value value =
+        std::holds_alternative<bool>(number)
+            ? Napi::Value(Napi::Boolean::New(env, std::get<bool>(number)))
+            : Napi::Value(Napi::Number::New(env, std::visit([](auto plain) { return static_cast<double>(plain); }, number)));
+    usual.Set(std::string(key), value);
+  }
+  auto made = Napi::Object::New(env);
+  made.Set("json", text_value(env, config->json));
+  made.Set("usual", usual);
+  return made;
+}
+
 }  // namespace ballast::node

@@ -34,6 +34,9 @@ inline Napi::Value count_value(Napi::Env env, std::uint64_t count) { return Napi
 Napi::Value text_value(Napi::Env env, std::string_view text);
 Napi::Array texts_value(Napi::Env env, std::span<const std::string> texts);
 Napi::Array shape_value(Napi::Env env, Shape shape);
-Napi::Value modality_value(Napi::Env env, Modality modality);  // null where it is not known
+Napi::Value modality_value(Napi::Env env, Modality modality);         // null where it is not known
+Napi::Array metadata_value(Napi::Env env, const Metadata& metadata);  // [[key, value], …]: a key may be "__proto__"
+// {json, usual}: the text of the config, and its numbers under their usual names. Null if there is none.
+Napi::Value config_value(Napi::Env env, const std::optional<ModelConfig>& config);
 
 }  // namespace ballast::node

@@ -14,7 +14,6 @@
 #include "values.h"
 
 namespace ballast::node {
-namespace {
 
 std::optional<Format> format_of(const Napi::Value& value) {
   if (!value.IsString()) return std::nullopt;
@@ -32,6 +31,8 @@ Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report) {
   made.Set("warnings", texts_value(env, report.warnings));
   return made;
 }
+
+namespace {
 
 // (source, path, options, progress)
 Napi::Value convert(const Napi::CallbackInfo& info) {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include <napi.h>
 
+#include <ballast/convert_model.h>
 #include <ballast/sink.h>
 
 namespace ballast::node {
@@ -23,6 +25,9 @@ class NativeSink : public Napi::ObjectWrap<NativeSink> {
 
   std::shared_ptr<Sink> sink_;
 };
+
+std::optional<Format> format_of(const Napi::Value& value);  // undefined for none
+Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report);
 
 void define_write(Napi::Env env, Napi::Object& exports);
 

@@ -41,6 +41,7 @@ const QUANTIZE = [
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
   'calibrationSamples', 'calibration', 'sync', 'resume',
 ];
+const DEQUANTIZE = ['dtype', 'format', 'maxShardBytes', 'sync', 'threads', 'memoryLimit'];
 const FAST = { sync: false };
 const ARRAYS = () => ({ a: new Float32Array(2) });
 
@@ -56,11 +57,16 @@ const CALLS: Record<string, Call> = {
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },
   quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...QUANTIZE] },
   validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, 'minAccuracy', 'threads'] },
+  dequantizeModel: { use: ballast.dequantizeModel, works: () => [parquet, 'e.safetensors', FAST], options: [...WATCH, ...DEQUANTIZE] },
+  verifyModel: { use: ballast.verifyModel, works: () => [sample, {}], options: [...WATCH, 'values', 'sha256', 'threads'] },
+  inspectModel: { use: ballast.inspectModel, works: () => [sample, {}], options: [...WATCH, 'stats', 'threads'] },
+  diffModels: { use: ballast.diffModels, works: () => [sample, model, {}], options: [...WATCH, 'threads'] },
   downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, 'include', 'exclude', 'sync'] },
   'model.info': { use: (name: string) => model.info(name), works: () => ['bias'] },
   'model.has': { use: (name: string) => model.has(name), works: () => ['bias'] },
   'model.tensor': { use: (name: string) => model.tensor(name), works: () => ['bias'] },
   'model.read': { use: (name: string, options: object) => model.read(name, options), works: () => ['bias', {}], options: ['dtype', 'allowLoss', 'signal'] },
+  'model.load': { use: (options: object) => model.load(options), works: () => [{}], options: [...WATCH, 'threads', 'memoryLimit'] },
   'model.slice': { use: (name: string, ...slices: ballast.Slice[]) => model.slice(name, ...slices), works: () => ['embed.weight', [0, 1], 0] },
 };
 
@@ -116,7 +122,7 @@ describe.each(Object.entries(CALLS))('%s()', (name, call) => {
 
   test('refuses no arguments at all', async () => {
     const error = await outcome(call, []);
-    if (name !== 'model.has') expect(error).toBeInstanceOf(TypeError);
+    if (!['model.has', 'model.load'].includes(name)) expect(error).toBeInstanceOf(TypeError);
   });
 
   if (call.options) {
@@ -150,6 +156,12 @@ test.each<[() => Promise<unknown> | unknown, Error]>([
   [() => ballast.quantizeModel(sample, 'x', { bitWidth: 4.5 }), new RangeError('bitWidth is 4.5, it must be an integer')],
   [() => ballast.validateModel(sample, parquet, { progress: (async () => undefined) as never }), new TypeError('progress must be a synchronous function, not an async one')],
   [() => ballast.validateModel(sample, parquet, { signal: {} as never }), new TypeError('signal must be an AbortSignal, not an object')],
+  [() => ballast.diffModels(sample, {} as never), new TypeError('b must be a Model, a string, a Buffer or a URL, not an object')],
+  [() => ballast.verifyModel(null as never), new TypeError('path must be a string, a Buffer or a URL, not null')],
+  [() => ballast.verifyModel(sample, { values: 'yes' as never }), new TypeError('values must be true or false, not a string')],
+  [() => ballast.inspectModel(sample, { threads: -1 }), new RangeError('threads is -1, it must be from 0 to 1024')],
+  [() => ballast.dequantizeModel(parquet, ''), new ballast.ArgumentError('path is empty')],
+  [() => model.load({ memoryLimit: '8 GB RAM' }), new RangeError("memoryLimit is '8 GB RAM', which is not a size; write it like '300MB', '5GB' or '2GiB'")],
   [() => ballast.downloadModel(3 as never, 'x'), new TypeError('uri must be a string, not a number')],
   [() => ballast.loadPretrained(qwen3, { log: 'yes' as never }), new TypeError('log must be a function, true or false, not a string')],
 ])('%s', async (use, error) => {

@@ -1,7 +1,7 @@
 // What tests share: folders, models made by the package itself, servers, and programs of their own.
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -80,15 +80,21 @@ export async function writeQwen3(folder: string, shapes = qwen3Shapes(), file = 
 
 export { CONFIG as QWEN3_CONFIG };
 
-/** A file of zeros that takes no room: F32 tensors of 4 MiB. */
+/** Writes a SafeTensors file with any header, valid or not. */
+export function writeRaw(path: string, header: object, data: Uint8Array, padding = ''): string {
+  const text = Buffer.from(JSON.stringify(header) + padding);
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  writeFileSync(path, Buffer.concat([length, text, data]));
+  return path;
+}
+
+/** Writes a sparse file of zeros: F32 tensors of 4 MiB. */
 export function writeSparse(path: string, count: number): string {
   const size = 4 << 20;
   const tensors = Array.from({ length: count }, (_, i) => [`up.${i}.weight`, { dtype: 'F32', shape: [1024, 1024], data_offsets: [i * size, (i + 1) * size] }]);
-  const header = Buffer.from(JSON.stringify(Object.fromEntries(tensors)));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(header.length));
-  writeFileSync(path, Buffer.concat([length, header]));
-  truncateSync(path, 8 + header.length + count * size);
+  writeRaw(path, Object.fromEntries(tensors) as object, new Uint8Array(0));
+  truncateSync(path, statSync(path).size + count * size);
   return path;
 }
 

@@ -3,8 +3,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 
 import {
-  type BF16Array, BelowMinimumError, CancelledError, convertModel, type ConvertOptions, MissingError, openModel, type Progress, type ProgressReport, quantizeModel,
-  type QuantizeOptions, saveFile, tensorOf, UnsupportedError, validateModel,
+  type BF16Array, BelowMinimumError, CancelledError, convertModel, type ConvertOptions, dequantizeModel, type DequantizeOptions, diffModels, type DiffOptions,
+  inspectModel, type InspectOptions, MissingError, openModel, type Progress, type ProgressReport, quantizeModel, type QuantizeOptions, saveFile, tensorOf,
+  UnsupportedError, validateModel, verifyModel, type VerifyOptions,
 } from 'ballast';
 import { beforeAll, describe, expect, test } from 'vitest';
 
@@ -16,7 +17,9 @@ const large = join(folder, 'large.safetensors');
 
 beforeAll(async () => {
   await writeSample(sample);
+  // 32 MiB
   await saveFile(Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`up.${i}.weight`, tensorOf(noise(1 << 20), [1024, 1024])])), large, { sync: false });
+  await quantizeModel(large, join(folder, 'large-mlx'), { format: 'mlx', method: 'rtn', sync: false });
 });
 
 describe('convertModel()', () => {
@@ -137,6 +140,10 @@ type Work = (out: string, options: { progress?: Progress; signal?: AbortSignal }
 const WORKS: [string, Work][] = [
   ['convertModel', (out, options, source = large) => convertModel(source, out, { dtype: 'bf16', ...options } as ConvertOptions)],
   ['quantizeModel', (out, options, source = large) => quantizeModel(source, out, { format: 'mlx', ...options } as QuantizeOptions)],
+  ['dequantizeModel', (out, options) => dequantizeModel(join(folder, 'large-mlx'), out, { dtype: 'bf16', ...options } as DequantizeOptions)],
+  ['verifyModel', (_, options, source = large) => verifyModel(source, { values: true, ...options } as VerifyOptions)],
+  ['inspectModel', (_, options, source = large) => inspectModel(source, { stats: true, ...options } as InspectOptions)],
+  ['diffModels', (_, options, source = large) => diffModels(source, source, options as DiffOptions)],
 ];
 
 describe('the error of work', () => {
@@ -169,7 +176,7 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
     settled = true;
     expect(seen.length).toBeGreaterThan(1);
     expect(seen.at(-1)!.done).toBe(seen.at(-1)!.total);
-    expect([8 << 21, 8 << 22]).toContain(seen.at(-1)!.total); // bytes written, or read
+    expect([8 << 21, 8 << 22, 8 << 23]).toContain(seen.at(-1)!.total); // bytes written, or read once or twice
     expect(typeof seen[0]!.what).toBe('string');
     expect(seen.map((each) => each.done)).toEqual(seen.map((each) => each.done).sort((a, b) => a - b));
   });

@@ -1,0 +1,230 @@
+#include "inspect.h"
+
+#include <ranges>
+#include <utility>
+
+#include <ballast/text.h>
+
+#include "values.h"
+
+namespace ballast::node {
+namespace {
+
+using TotalsByKey = std::map<std::string, Totals>;
+
+void add(Totals& totals, std::uint64_t parameters, std::uint64_t bytes) {
+  ++totals.tensors;
+  totals.parameters += parameters;
+  totals.bytes += bytes;
+}
+
+std::uint64_t elements(const InspectedTensor& tensor) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t dim : tensor.shape) count *= dim;  // opening the model checked that it fits
+  return count;
+}
+
+// The keys of `quantization` in `ballast inspect --json`.
+std::string storage_key(const Weight& weight) {
+  if (!weight.is_quantized()) return "kept";
+  return "int" + std::to_string(weight.storage.bits) + " of " + std::to_string(weight.storage.group_size);
+}
+
+TotalsByKey totals_by_storage(const Weights& weights) {
+  TotalsByKey totals;
+  for (const Weight& weight : weights.weights()) add(totals[storage_key(weight)], weight.elements(), weight.bytes);
+  return totals;
+}
+
+Result<void> describe_quantization(const Weights& weights, Inspection& found) {
+  auto boundaries = weights.time_boundaries();
+  if (!boundaries) return std::unexpected(std::move(boundaries.error()));
+  found.quantization = totals_by_storage(weights);
+  found.time_boundaries = *std::move(boundaries);
+  return {};
+}
+
+// A model whose tensors can be shown as they are stored.
+Inspection describe_stored(const Model& model) {
+  Inspection found{.path = model.path(),
+                   .format = std::string(name(model.format())),
+                   .files = {model.files().begin(), model.files().end()},
+                   .metadata = model.metadata(),
+                   .modality = model.modality(),
+                   .config = model.config(),
+                   .warnings = {model.warnings().begin(), model.warnings().end()}};
+  for (const TensorInfo& tensor : model.tensors()) {
+    found.tensors.push_back({.name = std::string(tensor.name),
+                             .dtype = tensor.dtype,
+                             .shape = {tensor.shape.begin(), tensor.shape.end()},
+                             .bytes = tensor.bytes(),
+                             .file = model.files()[tensor.file].path,
+                             .begin = tensor.begin});
+  }
+  return found;
+}
+
+Inspection describe_parquet(const Weights& weights) {
+  Inspection found{.path = without_secrets(weights.path()),
+                   .format = std::string(weights.scheme()),
+                   .files = weights.files(),
+                   .modality = weights.modality(),
+                   .config = weights.config()};
+  for (const Weight& weight : weights.weights()) {
+    found.tensors.push_back({.name = weight.name,
+                             .dtype = weight.dtype,
+                             .shape = weight.shape,
+                             .bytes = weight.bytes,
+                             .file = weight.file,
+                             .storage = weight.storage});
+  }
+  return found;
+}
+
+Result<void> measure(Job& job, const Model& model, unsigned threads, Inspection& found) {
+  std::vector<std::string_view> names;
+  for (const InspectedTensor& tensor : found.tensors) names.push_back(tensor.name);
+  auto stats = compute_stats(model, names, {.work = job.work(threads)});
+  if (!stats) return std::unexpected(std::move(stats.error()));
+  found.stats = *std::move(stats);
+  return {};
+}
+
+Result<Inspection> inspect_stored(Job& job, const Model& model, const Result<Weights>& weights, const InspectOptions& options) {
+  Inspection found = describe_stored(model);
+  if (!weights) found.warnings.push_back(weights.error().message);
+  if (weights && weights->scheme() != "plain") {
+    if (auto done = describe_quantization(*weights, found); !done) return std::unexpected(std::move(done.error()));
+  }
+  if (!options.stats) return found;
+  if (auto done = measure(job, model, options.threads, found); !done) return std::unexpected(std::move(done.error()));
+  return found;
+}
+
+Result<Inspection> inspect_parquet(Job& job, Weights weights, const InspectOptions& options) {
+  Inspection found = describe_parquet(weights);
+  if (auto done = describe_quantization(weights, found); !done) return std::unexpected(std::move(done.error()));
+  if (!options.stats) return found;
+  const auto model = decode(std::move(weights));
+  if (!model) return std::unexpected(model.error());
+  if (auto done = measure(job, *model, options.threads, found); !done) return std::unexpected(std::move(done.error()));
+  return found;
+}
+
+Napi::Object totals_value(Napi::Env env, const TotalsByKey& by_key) {
+  auto made = Napi::Object::New(env);
+  for (const auto& [key, totals] : by_key) {
+    auto each = Napi::Object::New(env);
+    each.Set("tensors", count_value(env, totals.tensors));
+    each.Set("parameters", count_value(env, totals.parameters));
+    each.Set("bytes", count_value(env, totals.bytes));
+    made.Set(key, each);
+  }
+  return made;
+}
+
+Napi::Value stats_value(Napi::Env env, const std::optional<TensorStats>& stats) {
+  if (!stats) return env.Null();
+  auto histogram = Napi::Array::New(env, stats->histogram.size());
+  for (std::uint32_t i = 0; i < stats->histogram.size(); ++i) histogram.Set(i, count_value(env, stats->histogram[i]));
+  auto made = Napi::Object::New(env);
+  made.Set("count", count_value(env, stats->count));
+  made.Set("zeros", count_value(env, stats->zeros));
+  made.Set("nan", count_value(env, stats->nans));
+  made.Set("inf", count_value(env, stats->infinities));
+  made.Set("min", Napi::Number::New(env, stats->min));
+  made.Set("max", Napi::Number::New(env, stats->max));
+  made.Set("mean", Napi::Number::New(env, stats->mean));
+  made.Set("std", Napi::Number::New(env, stats->deviation));
+  made.Set("l2Norm", Napi::Number::New(env, stats->l2_norm));
+  made.Set("histogram", histogram);
+  return made;
+}
+
+Napi::Object tensor_value(Napi::Env env, const InspectedTensor& tensor) {
+  auto made = Napi::Object::New(env);
+  made.Set("name", text_value(env, tensor.name));
+  made.Set("dtype", text_value(env, name(tensor.dtype)));
+  made.Set("shape", shape_value(env, tensor.shape));
+  made.Set("bytes", count_value(env, tensor.bytes));
+  made.Set("file", text_value(env, tensor.file));
+  if (tensor.begin) {
+    auto offsets = Napi::Array::New(env, 2);
+    offsets.Set(0U, count_value(env, *tensor.begin));
+    offsets.Set(1U, count_value(env, *tensor.begin + tensor.bytes));
+    made.Set("dataOffsets", offsets);
+  }
+  if (tensor.storage) {
+    made.Set("bits", count_value(env, tensor.storage->bits));
+    made.Set("groupSize", count_value(env, tensor.storage->group_size));
+    made.Set("equalized", Napi::Boolean::New(env, tensor.storage->equalized));
+  }
+  return made;
+}
+
+Napi::Array files_value(Napi::Env env, const Inspection& found) {
+  auto made = Napi::Array::New(env, found.files.size());
+  for (std::uint32_t i = 0; i < found.files.size(); ++i) {
+    auto file = Napi::Object::New(env);
+    file.Set("path", text_value(env, found.files[i].path));
+    file.Set("size", count_value(env, found.files[i].size));
+    if (found.format != "parquet") file.Set("dataStart", count_value(env, found.files[i].data_start));
+    made.Set(i, file);
+  }
+  return made;
+}
+
+Napi::Array tensors_value(Napi::Env env, const Inspection& found) {
+  auto made = Napi::Array::New(env, found.tensors.size());
+  for (std::uint32_t i = 0; i < found.tensors.size(); ++i) {
+    auto tensor = tensor_value(env, found.tensors[i]);
+    if (found.stats) tensor.Set("stats", stats_value(env, (*found.stats)[i]));
+    made.Set(i, tensor);
+  }
+  return made;
+}
+
+}  // namespace
+
+Result<Inspection> inspect_model(Job& job, const std::string& path, const InspectOptions& options) {
+  const OpenOptions open{.stop = [&job] { return job.is_stopped(); }};
+  auto weights = Weights::open(path, open);
+  if (weights && weights->stored() == nullptr) return inspect_parquet(job, *std::move(weights), options);
+  if (weights) return inspect_stored(job, *weights->stored(), weights, options);
+  const Errc code = weights.error().code;
+  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return std::unexpected(std::move(weights.error()));
+  const auto raw = Model::open(path, open);  // what cannot be decoded may still have tensors to show
+  if (!raw) return std::unexpected(std::move(weights.error()));
+  return inspect_stored(job, *raw, weights, options);
+}
+
+// Its config is {json, usual} or null, as NativeModel has it.
+Napi::Value inspection_value(Napi::Env env, const Inspection& found) {
+  Totals all;
+  TotalsByKey dtypes;
+  for (const InspectedTensor& tensor : found.tensors) {
+    add(all, elements(tensor), tensor.bytes);
+    add(dtypes[std::string(name(tensor.dtype))], elements(tensor), tensor.bytes);
+  }
+  auto boundaries = Napi::Array::New(env);
+  for (const double boundary : found.time_boundaries.value_or(std::vector<double>()))
+    boundaries.Set(boundaries.Length(), boundary);
+  auto made = Napi::Object::New(env);
+  made.Set("path", text_value(env, found.path));
+  made.Set("format", text_value(env, found.format));
+  made.Set("files", files_value(env, found));
+  made.Set("tensorCount", count_value(env, all.tensors));
+  made.Set("parameterCount", count_value(env, all.parameters));
+  made.Set("dataBytes", count_value(env, all.bytes));
+  made.Set("dtypes", totals_value(env, dtypes));
+  made.Set("quantization", found.quantization ? totals_value(env, *found.quantization) : env.Null());
+  made.Set("timeBoundaries", found.time_boundaries ? Napi::Value(boundaries) : env.Null());
+  made.Set("metadata", metadata_value(env, found.metadata));
+  made.Set("modality", modality_value(env, found.modality));
+  made.Set("config", config_value(env, found.config));
+  made.Set("warnings", texts_value(env, found.warnings));
+  made.Set("tensors", tensors_value(env, found));
+  return made;
+}
+
+}  // namespace ballast::node
