@@ -1,2 +1,2 @@
-// The same objects for `import` as for `require`.
+// Gives `import` the same objects as `require`.
 export * from './dist/index.js';

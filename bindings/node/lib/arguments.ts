@@ -1,4 +1,4 @@
-// What callers give, checked before the addon sees it. Wrong types are a TypeError, numbers out of range a RangeError.
+// Checks the arguments of callers before the addon sees them. A wrong type is a TypeError, a number out of range a RangeError.
 
 import { fileURLToPath } from 'node:url';
 
@@ -6,10 +6,10 @@ import { type DType, DTYPE_NAMES, parseDType } from './dtypes';
 import { ArgumentError } from './errors';
 import type { NativePath } from './native';
 
-/** Turns a value into what the addon takes, or throws. */
+/** Returns the value in the form that the addon takes, or throws an error that names the argument. */
 export type Check<T> = (name: string, value: unknown) => T;
 
-/** A word for what a value is. */
+/** Describes the type of a value, for messages. */
 export function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
@@ -26,7 +26,7 @@ function tagOf(value: object): string {
   }
 }
 
-/** A text for a message: on one line, and not too long. */
+/** Quotes a string for a message: on one line, at most 200 characters. */
 export function quote(value: string): string {
   const shown = value.length > 200 ? `${value.slice(0, 200)}…` : value;
   if (!/[^ -~]|['\\]/.test(shown)) return `'${shown}'`;
@@ -38,7 +38,7 @@ function escape(character: string): string {
   return `\\u{${character.codePointAt(0)!.toString(16)}}`;
 }
 
-/** Whether it has no lone surrogates, which UTF-8 cannot hold. */
+/** Whether a string has no lone surrogates, which UTF-8 cannot encode. */
 export function isUtf8(value: string): boolean {
   return !/\p{Surrogate}/u.test(value);
 }
@@ -49,15 +49,15 @@ export const text: Check<string> = (name, value) => {
   return value;
 };
 
-/** A text that is not shown where it is wrong: it may have secrets. */
+/** A string that messages do not quote, because it may contain secrets. */
 export const uri: Check<string> = (name, value) => {
   if (typeof value === 'string' && !isUtf8(value)) throw new ArgumentError(`${name} is not valid UTF-8`);
   return text(name, value);
 };
 
-const LONGEST = 2 ** 16; // of a path or a URI, which no system and no server takes
+const LONGEST = 2 ** 16; // of a path or a URI; longer than any system or server accepts
 
-/** A path or a URI: a text, the bytes of a path, or a URL of a file. */
+/** A path or a URI: a string, the bytes of a path, or a URL. */
 export const path: Check<NativePath> = (name, value) => {
   const plain = value instanceof URL && value.protocol === 'file:' ? fileURLToPath(value) : value instanceof URL ? value.href : value;
   if (typeof plain !== 'string' && !(plain instanceof Uint8Array)) {
@@ -130,14 +130,14 @@ export const texts: Check<string[]> = (name, value) => {
   return Array.from(value, (each: unknown) => text(name, each));
 };
 
-/** Whether it is {…}, of whatever realm: others, such as a promise or a signal, may have nothing of their own to be found. */
+/** Whether a value is a plain object of any realm. Others, such as a promise, may have no own properties and would look empty. */
 export function isPlain(value: unknown): value is object {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
-/** Pairs, of a plain object or a Map. */
+/** The entries of a plain object or a Map. */
 export function entries(name: string, value: unknown): [unknown, unknown][] {
   if (value instanceof Map) return [...(value as Map<unknown, unknown>)];
   if (!isPlain(value)) throw new TypeError(`${name} must be a plain object, not ${kindOf(value)}`);
@@ -148,7 +148,7 @@ export function pairs<T>(check: Check<T>): Check<[string, T][]> {
   return (name, value) => entries(name, value).map(([key, each]) => [text(name, key), check(name, each)]);
 }
 
-/** An AbortSignal, of whatever realm. */
+/** An AbortSignal of any realm. */
 export const signal: Check<AbortSignal> = (name, value) => {
   const given = value as AbortSignal;
   if (typeof value !== 'object' || value === null || typeof given.aborted !== 'boolean' || typeof given.addEventListener !== 'function') {
@@ -160,11 +160,11 @@ export const signal: Check<AbortSignal> = (name, value) => {
 type Checks = Record<string, Check<unknown>>;
 type Checked<C extends Checks> = { [Key in keyof C]?: ReturnType<C[Key]> };
 
-/** The options that are given, each checked for what its name stands for. Those that are undefined count as not given. */
+/** Checks every given option by its name. An option that is undefined counts as not given. */
 export function optionsOf<C extends Checks>(given: unknown, checks: C): Checked<C> {
   if (given === undefined) return Object.create(null) as Checked<C>;
   if (!isPlain(given)) throw new TypeError(`options must be a plain object, not ${kindOf(given)}`);
-  const made = Object.create(null) as Record<string, unknown>; // what is not given has its default, whatever others do to Object.prototype
+  const made = Object.create(null) as Record<string, unknown>; // so that properties added to Object.prototype are not taken for options
   for (const [key, value] of Object.entries(given)) {
     const check = Object.hasOwn(checks, key) ? checks[key] : undefined;
     if (check === undefined) throw new TypeError(`unknown option ${quote(key)}${hint(key, Object.keys(checks))}`);
@@ -179,7 +179,7 @@ function hint(key: string, known: string[]): string {
   return found === undefined ? '' : `; did you mean ${known[found]}?`;
 }
 
-/** The index of the name with the fewest edits, if that is at most `limit`. */
+/** The index of the closest name, if it is at most `limit` edits away. */
 export function closest(name: string, known: readonly string[], limit: number): number | undefined {
   let found: number | undefined;
   for (let i = 0, best = limit; i < known.length && best >= 0; ++i) {
@@ -191,7 +191,7 @@ export function closest(name: string, known: readonly string[], limit: number): 
   return found;
 }
 
-/** The number of characters to change, insert or remove; limit + 1 stands for more than `limit`. */
+/** The edit distance of two strings, or limit + 1 if it is greater than `limit`. */
 function distance(a: string, b: string, limit: number): number {
   if (Math.abs(a.length - b.length) > limit) return limit + 1;
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);

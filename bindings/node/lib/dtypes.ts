@@ -1,4 +1,4 @@
-// The dtypes of SafeTensors, and the typed arrays that JavaScript sees their values as.
+// The dtypes of SafeTensors and their typed arrays.
 
 import { native } from './native';
 
@@ -9,35 +9,35 @@ function floats(dtype: string, codes: Uint8Array | Uint16Array): Float32Array<Ar
   return values;
 }
 
-/** Values of F16, as their bits. */
+/** The bits of F16 values. */
 export class F16Array extends Uint16Array {
   get dtype(): 'F16' {
     return 'F16';
   }
 
-  /** The numbers: a copy. */
+  /** Convert a copy to float32. */
   toFloat32(): Float32Array<ArrayBuffer> {
     return floats(this.dtype, this);
   }
 }
 
-/** Values of BF16, as their bits. */
+/** The bits of BF16 values. */
 export class BF16Array extends Uint16Array {
   get dtype(): 'BF16' {
     return 'BF16';
   }
 
-  /** The numbers: a copy. */
+  /** Convert a copy to float32. */
   toFloat32(): Float32Array<ArrayBuffer> {
     return floats(this.dtype, this);
   }
 }
 
-/** Values of one of the kinds of F8, as their bits. Each kind has a class of its own. */
+/** The bits of F8 values. Each kind of F8 has its own class. */
 export abstract class F8Array extends Uint8Array {
   abstract get dtype(): 'F8_E5M2' | 'F8_E4M3' | 'F8_E8M0' | 'F8_E4M3FNUZ' | 'F8_E5M2FNUZ';
 
-  /** The numbers: a copy. */
+  /** Convert a copy to float32. */
   toFloat32(): Float32Array<ArrayBuffer> {
     return floats(this.dtype, this);
   }
@@ -73,10 +73,10 @@ export class F8E5M2FnuzArray extends F8Array {
   }
 }
 
-/** An array whose memory is not shared with other threads. */
+/** An array whose buffer is not a SharedArrayBuffer. */
 type Own<A> = A & { readonly buffer: ArrayBuffer };
 
-/** What each dtype is seen as: C64 as pairs of numbers, F4 and F6 as the bytes that they are packed in. */
+/** The array type of each dtype. C64 is pairs of numbers; F4 and F6 are the packed bytes. */
 export interface Arrays {
   BOOL: Uint8Array<ArrayBuffer>;
   F4: Uint8Array<ArrayBuffer>;
@@ -102,13 +102,13 @@ export interface Arrays {
   U64: BigUint64Array<ArrayBuffer>;
 }
 
-/** As SafeTensors spells it. */
+/** A dtype as SafeTensors spells it. */
 export type DType = keyof Arrays;
 export type TensorArray = Arrays[DType];
 
 type ArrayClass = new (buffer: ArrayBuffer) => ArrayBufferView;
 
-/** Bits per value, and the array. */
+/** Bits per value, and the array type. */
 const DTYPES: Record<DType, [bits: number, array: ArrayClass]> = {
   BOOL: [8, Uint8Array],
   F4: [4, Uint8Array],
@@ -144,7 +144,7 @@ export function arrayOver<D extends DType>(dtype: D, buffer: ArrayBuffer): Array
   return new DTYPES[dtype][1](buffer) as unknown as Arrays[D];
 }
 
-/** The dtype that a name means in any case, such as "bf16"; undefined for none. */
+/** The dtype of a name such as "bf16" or "BF16"; undefined if there is none. */
 export function parseDType(name: string): DType | undefined {
   const upper = name.toUpperCase();
   return Object.hasOwn(DTYPES, upper) ? (upper as DType) : undefined;
@@ -171,7 +171,7 @@ export function dtypeOfArray(array: ArrayBufferView): DType | undefined {
   return PLAIN[(array as Uint8Array)[Symbol.toStringTag]];
 }
 
-/** Whether an array's values can be those of a dtype: its own, or any of which it holds the bits. */
+/** Whether an array may be saved as a dtype: its own, or one whose bits it can contain. */
 export function holds(array: ArrayBufferView, dtype: DType): boolean {
   const own = dtypeOfArray(array);
   if (own === dtype || own === undefined || own === 'U8') return true;

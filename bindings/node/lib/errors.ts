@@ -1,8 +1,8 @@
-/** The base of all. Its message is one line that names the file, the tensor and the two numbers that disagree. */
+/** The base class of all errors. The message is one line that names the file, the tensor and the two values that disagree. */
 export class BallastError extends Error {
-  /** What happened, for programs: `ERR_BALLAST_…`. */
+  /** For programs: `ERR_BALLAST_…`. */
   readonly code: string = 'ERR_BALLAST';
-  /** The system's own number, one of `os.constants.errno`, where it gave the reason. */
+  /** The system error, one of `os.constants.errno`, if there was one. */
   readonly errno?: number;
 
   constructor(message: string, errno?: number) {
@@ -11,42 +11,42 @@ export class BallastError extends Error {
   }
 }
 
-/** The system refused a read or broke it off. */
+/** Reading failed. */
 export class ReadError extends BallastError {
   override readonly code = 'ERR_BALLAST_READ';
 }
 
-/** The output could not be written. */
+/** Writing the output failed. */
 export class WriteError extends BallastError {
   override readonly code = 'ERR_BALLAST_WRITE';
 }
 
-/** The bytes contradict themselves, their format or each other. */
+/** A file contradicts itself, its format or its config. */
 export class CorruptError extends BallastError {
   override readonly code: string = 'ERR_BALLAST_CORRUPT';
 }
 
-/** Well formed, but nothing here can do what was asked of it. */
+/** The file is valid, but Ballast cannot do what was requested. */
 export class UnsupportedError extends BallastError {
   override readonly code = 'ERR_BALLAST_UNSUPPORTED';
 }
 
-/** No such file. */
+/** The file does not exist. */
 export class MissingError extends BallastError {
   override readonly code = 'ERR_BALLAST_NOT_FOUND';
 }
 
-/** No such tensor. */
+/** The model has no such tensor. */
 export class TensorNotFoundError extends BallastError {
   override readonly code = 'ERR_BALLAST_TENSOR_NOT_FOUND';
 }
 
-/** The caller's mistake. */
+/** A setting or an argument is wrong. */
 export class ArgumentError extends BallastError {
   override readonly code = 'ERR_BALLAST_ARGUMENT';
 }
 
-/** Done, and found worse than `minAccuracy` asks, with `failFast`. */
+/** With `failFast`, a layer is below `minAccuracy`. */
 export class BelowMinimumError extends BallastError {
   override readonly code = 'ERR_BALLAST_BELOW_MINIMUM';
 }
@@ -67,7 +67,7 @@ export interface Misshaped {
   found: number[];
 }
 
-/** A model's tensors are not those that its config implies. */
+/** The tensors of a model are not those that its config implies. */
 export class ArchitectureError extends CorruptError {
   override readonly code = 'ERR_BALLAST_ARCHITECTURE';
   readonly missing: string[];
@@ -86,14 +86,14 @@ const CLASSES: Record<string, new (message: string, errno?: number) => BallastEr
   ArgumentError, BelowMinimumError, CancelledError, ClosedError, CorruptError, MissingError, ReadError, UnsupportedError, WriteError,
 };
 
-// Not enumerable, as those of built-in errors: printing shows the code and what else there is to know.
+// Not enumerable, as for built-in errors, so that printing an error does not repeat the name.
 for (const errorClass of [BallastError, ...Object.values(CLASSES), TensorNotFoundError, ArchitectureError]) {
   Object.defineProperty(errorClass.prototype, 'name', { value: errorClass.name, configurable: true, writable: true });
 }
 
 const ENOENT = 2;
 
-/** The error that the addon speaks of. */
+/** Makes the error that the addon reports. */
 export function errorOf(kind: string, message: string, errno: number): BallastError {
   const errorClass = CLASSES[kind] ?? BallastError;
   return new errorClass(message, errorClass === MissingError ? errno || ENOENT : errno);

@@ -1,4 +1,4 @@
-// Work in other threads, watched and stopped.
+// Progress and cancellation of work in other threads.
 
 import { AsyncResource } from 'node:async_hooks';
 
@@ -6,15 +6,15 @@ import { type Check, kindOf } from './arguments';
 import { CancelledError } from './errors';
 import type { Job, NativeProgress } from './native';
 
-/** How far long work is, in bytes. */
+/** The progress of long work, in bytes. */
 export interface ProgressReport {
   done: number;
   total: number;
-  /** What is at hand. */
+  /** The tensor or file at hand. */
   what: string;
 }
 
-/** Is told the latest now and then, and at last that all is done; returning false stops the work, and so does throwing. */
+/** Called with the latest progress from time to time, and once when all is done. Returning false or throwing cancels the work. */
 export type Progress = (report: ProgressReport) => unknown;
 
 export const progress: Check<Progress> = (name, value) => {
@@ -25,15 +25,15 @@ export const progress: Check<Progress> = (name, value) => {
   return value as Progress;
 };
 
-/** Asks no more of a signal than those of old polyfills have. */
+/** Like signal.throwIfAborted(), which old polyfills do not have. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason as Error;
 }
 
-/** What is to be called for a signal: it has one listener for all, as Node warns of more than ten. */
+/** The calls to make when a signal is aborted. Each signal has one listener, because Node warns about more than ten. */
 const waiting = new WeakMap<AbortSignal, { calls: Set<() => void>; listener: () => void }>();
 
-/** Calls a function of its own back when the signal is aborted, unless what this returns is called before. */
+/** Calls `call`, which must be a new function, when the signal is aborted. Returns a function that undoes this. */
 function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
   if (signal === undefined) return () => undefined;
   let all = waiting.get(signal);
@@ -53,7 +53,7 @@ function onAbort(signal: AbortSignal | undefined, call: () => void): () => void 
   };
 }
 
-/** Waits for a job. Its error, which comes from another thread, is given the stack of those who await it. */
+/** Waits for a job. Its error comes from another thread, and gets the stack of the caller. */
 export async function settled<T>(job: Job<T>): Promise<T> {
   try {
     return await job.promise;
@@ -63,7 +63,7 @@ export async function settled<T>(job: Job<T>): Promise<T> {
   }
 }
 
-/** Waits for a job that changes nothing, and no longer than until the signal. */
+/** Waits for a job that writes nothing, at most until the signal is aborted. */
 export async function read<T>(signal: AbortSignal | undefined, start: () => Job<T>): Promise<T> {
   if (signal === undefined) return await settled(start());
   throwIfAborted(signal);
@@ -82,7 +82,7 @@ export async function read<T>(signal: AbortSignal | undefined, start: () => Job<
   }
 }
 
-/** Waits until a job has ended, even if it is to stop: then nothing is left of what it began. */
+/** Waits until a job has ended, even if it is cancelled: only then its partial output is removed. */
 export async function run<T>(
   progress: Progress | undefined,
   signal: AbortSignal | undefined,
@@ -103,20 +103,20 @@ export async function run<T>(
   }
 }
 
-/** Calls a callback, and keeps what it throws. */
+/** Calls a progress callback, and keeps the error that it throws. */
 export class Watcher {
   #thrown: { error: unknown } | undefined;
   readonly callback: NativeProgress;
 
   constructor(progress: Progress | undefined) {
     if (progress === undefined) return;
-    const call = AsyncResource.bind(progress); // in the context of the caller, as what is awaited is
+    const call = AsyncResource.bind(progress); // keeps the caller's async context, such as AsyncLocalStorage
     this.callback = (done, total, what) => {
       if (this.#thrown !== undefined) return false;
       try {
         const answer: unknown = call({ done, total, what });
         if (answer instanceof Promise) {
-          answer.catch(() => undefined); // this error is the one that is told
+          answer.catch(() => undefined); // the TypeError below is reported instead
           throw new TypeError('progress returned a promise; it must be synchronous');
         }
         return answer !== false;

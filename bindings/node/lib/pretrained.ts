@@ -1,4 +1,4 @@
-// Model directories, opened as an inference runtime does.
+// Opens model directories as an inference runtime does.
 
 import * as check from './arguments';
 import { ArchitectureError, BallastError } from './errors';
@@ -7,7 +7,7 @@ import { handleOf, Model, type ModelConfig, type ModelPath, FILE_CHECKS, openAs,
 import type { NativeArchitecture } from './native';
 
 export interface LoadOptions extends Omit<OpenOptions, 'decode'> {
-  /** Who is told what was loaded: a function of a line, or `console.log` for true. */
+  /** Called with each line about what was loaded; true stands for `console.log`. */
   log?: boolean | ((line: string) => void);
 }
 
@@ -41,25 +41,26 @@ async function load<M extends Model>(modelClass: Loaded<M>, directory: ModelPath
 }
 
 /**
- * Opens a model directory that has a config.json: model.safetensors.index.json, else model.safetensors, weights.safetensors or
- * weights.mlx.
+ * Open a model directory that has a config.json.
+ *
+ * Opens model.safetensors.index.json, model.safetensors, weights.safetensors or weights.mlx, the first that exists.
  */
 export async function loadPretrained(directory: ModelPath, options?: LoadOptions): Promise<Model> {
   return await load(Model, directory, options, false);
 }
 
-/** A model of a known architecture, whose tensors are those that its config implies. */
+/** A model of a known architecture. Its tensors are checked against its config. */
 export abstract class PretrainedModel extends Model {
-  /** What config.json must say that it is. */
+  /** The `model_type` that config.json must have. */
   static readonly modelType: string = '';
 
-  /** Opens a model directory, checks its tensors against its config, and tells `console.log` what it found. */
+  /** Open a model directory and check its tensors against its config. Prints a summary unless `log` is given. */
   static async loadPretrained<M extends PretrainedModel>(this: Loaded<M>, directory: ModelPath, options?: LoadOptions): Promise<M> {
-    if (!(this?.prototype instanceof PretrainedModel)) throw new TypeError('loadPretrained() is called on a class, such as Qwen3Model');
+    if (!(this?.prototype instanceof PretrainedModel)) throw new TypeError('loadPretrained() must be called on a class, such as Qwen3Model');
     return await load(this, directory, options, true);
   }
 
-  /** The model's config.json, with its numbers under their usual names, whatever it calls them, and the defaults of what it leaves out. */
+  /** The model's config.json, with its numbers under their usual names, including defaults. */
   override get config(): ModelConfig {
     return { ...super.config, ...this.usualConfig };
   }
@@ -70,8 +71,8 @@ export abstract class PretrainedModel extends Model {
     const { modelType, shownPath } = native.summary();
     const expected = (this.constructor as typeof PretrainedModel).modelType;
     if (modelType !== expected) {
-      const found = modelType ? check.quote(modelType) : 'nothing';
-      throw new ArchitectureError(`${shownPath}: the model_type in its config.json is ${found}, ${this.constructor.name} needs '${expected}'`);
+      const found = modelType ? check.quote(modelType) : 'missing';
+      throw new ArchitectureError(`${shownPath}: model_type in config.json is ${found}, ${this.constructor.name} needs '${expected}'`);
     }
     let report: NativeArchitecture | null;
     try {
@@ -80,12 +81,12 @@ export abstract class PretrainedModel extends Model {
       if (error instanceof BallastError) throw new ArchitectureError(`${shownPath}: ${error.message}`);
       throw error;
     }
-    if (report === null) return; // it is quantized
+    if (report === null) return; // quantized models are not checked
     const { missing, unexpected, misshaped } = report;
     const wrong = [
       list('missing', missing.map(check.quote)),
       list('unexpected', unexpected.map(check.quote)),
-      list('of another shape', misshaped.map((each) => `${check.quote(each.name)} [${each.found.join(', ')}] for [${each.expected.join(', ')}]`)),
+      list('with the wrong shape', misshaped.map((each) => `${check.quote(each.name)} [${each.found.join(', ')}] instead of [${each.expected.join(', ')}]`)),
     ].filter((each) => each !== '');
     if (wrong.length > 0) throw new ArchitectureError(`${shownPath}: ${wrong.join('; ')}`, report);
   }

@@ -1,4 +1,4 @@
-// Tensors in memory, written to files.
+// Writes tensors in memory to files.
 
 import * as check from './arguments';
 import { bitsOf, type DType, dtypeOfArray, holds } from './dtypes';
@@ -7,11 +7,11 @@ import { type Progress, progress, settled, throwIfAborted, Watcher } from './job
 import type { ModelPath } from './model';
 import { native, type NativeSink } from './native';
 
-/** A tensor to be saved: numbers, or the bits of them. Buffers, and arrays of bytes, are taken as they are. */
+/** A tensor to save. Arrays of numbers keep their dtype; buffers and arrays of bytes may have any dtype. */
 export interface TensorData {
-  /** By default what the array says. */
+  /** Default: the dtype of the array. */
   dtype?: DType | Lowercase<DType>;
-  /** By default one dimension. */
+  /** Default: one dimension. */
   shape?: readonly number[];
   data: ArrayBufferView | ArrayBuffer | SharedArrayBuffer;
 }
@@ -22,7 +22,7 @@ export interface SaveOptions {
   metadata?: Record<string, string>;
   /** The largest file of a directory: a number of bytes, or a size such as "5GB". */
   maxShardBytes?: number | string;
-  /** False does not wait until the disk has it all. */
+  /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
   progress?: Progress;
   signal?: AbortSignal;
@@ -33,7 +33,7 @@ interface Item {
   dtype: DType;
   shape: number[];
   nbytes: number;
-  /** The bytes, as long as they are there. */
+  /** Throws if the buffer was detached or resized. */
   bytes: () => Uint8Array;
 }
 
@@ -72,7 +72,7 @@ function isDetached(data: ArrayBufferView): boolean {
   }
 }
 
-/** A tensor of more dimensions than one, or of a dtype that JavaScript has no array for. */
+/** Make a tensor with a shape, and with a dtype that JavaScript may have no array for. */
 export function tensorOf(data: TensorData['data'], shape: readonly number[], dtype?: DType | Lowercase<DType>): TensorData {
   const made: TensorData = dtype === undefined ? { data, shape } : { data, shape, dtype };
   itemOf('tensor', made);
@@ -107,8 +107,10 @@ function itemOf(name: string, value: unknown): Item {
 }
 
 /**
- * Writes tensors to a file (.safetensors, .mlx) or else to a model directory. It is there under its name only when it is complete.
- * What is in the arrays is taken while it is being written, piece by piece.
+ * Write tensors to a file (.safetensors, .mlx) or else to a model directory.
+ *
+ * The output appears under its name when it is complete. The arrays are read while the file is written: do not change them before the
+ * promise resolves.
  */
 export async function saveFile(tensors: Tensors, path: ModelPath, options?: SaveOptions): Promise<void> {
   const place = check.path('path', path);
@@ -126,10 +128,10 @@ export async function saveFile(tensors: Tensors, path: ModelPath, options?: Save
   await settled(sink.commit());
 }
 
-/** What the main thread copies at a time, in less than a millisecond. */
+/** Bytes that the main thread copies at a time, in less than a millisecond. */
 const BATCH = 1 << 20;
 
-/** Pieces of tensors that are written together: tensors may be tiny, and every job takes its time. */
+/** Pieces of tensors that one job writes: a job for each of many tiny tensors would be slow. */
 class Batch {
   #pieces: number[] = [];
   readonly #bytes: Uint8Array<ArrayBuffer>;
@@ -143,7 +145,7 @@ class Batch {
     return this.#used === this.#bytes.length;
   }
 
-  /** Copies what there is room for of a tensor from an offset on, and gives how much that is. */
+  /** Copies as much of a tensor as fits, starting at an offset, and returns how much that is. */
   add(tensor: number, bytes: Uint8Array, offset: number): number {
     const piece = bytes.subarray(offset, offset + this.#bytes.length - this.#used);
     this.#bytes.set(piece, this.#used);
@@ -152,7 +154,7 @@ class Batch {
     return piece.length;
   }
 
-  /** Writes what there is. To be filled again when that is done. */
+  /** Writes the pieces. The batch may be filled again when the promise resolves. */
   write(sink: NativeSink): Promise<void> {
     const pieces = Float64Array.from(this.#pieces);
     this.#pieces = [];
@@ -161,10 +163,7 @@ class Batch {
   }
 }
 
-/**
- * Other threads get copies, one being written while the next is made: the arrays are the caller's, who may write to them, or give
- * their memory away, at any time.
- */
+/** Writes copies, because the caller may change or detach the arrays at any time. One batch is written while the next is copied. */
 async function fill(sink: NativeSink, items: Item[], progress: Progress | undefined, signal: AbortSignal | undefined): Promise<void> {
   const watcher = new Watcher(progress);
   const total = items.reduce((sum, item) => sum + item.nbytes, 0);
@@ -181,7 +180,7 @@ async function fill(sink: NativeSink, items: Item[], progress: Progress | undefi
       await writing;
       throwIfAborted(signal);
       writing = batch.write(sink);
-      writing.catch(() => undefined); // awaited above or below, unless something else is wrong first
+      writing.catch(() => undefined); // awaited above or below, unless another error comes first
       if (watcher.callback?.(done, total, item.name) === false) {
         await writing;
         watcher.rethrow();

@@ -1,14 +1,14 @@
-// Parts of tensors, by Python's rules.
+// Slices of tensors, by Python's rules.
 
 import { integer, kindOf, quote } from './arguments';
 import type { Bounds } from './native';
 
-/** The part of one dimension: an index, which drops the dimension; [start, stop, step]; or null for all of it. */
+/** A part of one dimension: an index, which drops the dimension; [start, stop, step]; or null for all of it. */
 export type Slice = number | readonly [start?: number | null, stop?: number | null, step?: number | null] | null;
 
-const FAR = 2 ** 53; // further than any tensor is long
+const FAR = 2 ** 53; // beyond the length of any tensor
 
-/** The bounds of each dimension, and the shape and number of the values inside. */
+/** The bounds of each dimension, and the shape and the number of the values inside. */
 export function boundsOf(name: string, shape: number[], slices: readonly unknown[]): { bounds: Bounds[]; shape: number[]; count: number } {
   if (slices.length > shape.length) {
     throw new RangeError(`tensor ${quote(name)} has ${shape.length} dimensions, ${slices.length} slices were given`);

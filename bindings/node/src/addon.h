@@ -6,15 +6,15 @@
 
 namespace ballast::node {
 
-// What each environment has of its own.
+// The state of one environment.
 struct Addon {
   explicit Addon(Napi::Env env) : jobs(env) {}
 
   static Addon& of(Napi::Env env) { return *env.GetInstanceData<Addon>(); }
 
   Jobs jobs;
-  Napi::FunctionReference make_error;  // of (name of the class, message, errno)
-  Napi::FunctionReference model;       // the constructors of native objects
+  Napi::FunctionReference make_error;  // (name of the class, message, errno)
+  Napi::FunctionReference model;       // constructors of native objects
   Napi::FunctionReference sink;
 };
 

@@ -8,10 +8,10 @@
 
 namespace ballast::node {
 
-// An object of the class that stands for the error's kind.
+// An Error object of the class for the error's code.
 Napi::Value error_value(Napi::Env env, const Error& error);
 
-// Throws it once the native function returns, which has to be at once.
+// Sets the pending exception. The caller must return to JavaScript at once.
 Napi::Value throw_error(Napi::Env env, const Error& error);
 Napi::Value throw_closed(Napi::Env env);
 

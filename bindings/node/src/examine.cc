@@ -67,7 +67,7 @@ Napi::Value inspect(const Napi::CallbackInfo& info) {
 }
 
 // One of two models to compare. A quantized model is compared by its weights, decoded when they are read; one that no scheme can
-// decode, by its stored tensors, which `warning` says.
+// decode, by its stored tensors, with a warning.
 struct Side {
   std::shared_ptr<const Opened> opened;
   std::string warning;

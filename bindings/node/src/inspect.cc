@@ -44,7 +44,6 @@ Result<void> describe_quantization(const Weights& weights, Inspection& found) {
   return {};
 }
 
-// A model whose tensors can be shown as they are stored.
 Inspection describe_stored(const Model& model) {
   Inspection found{.path = model.path(),
                    .format = std::string(name(model.format())),
@@ -193,12 +192,12 @@ Result<Inspection> inspect_model(Job& job, const std::string& path, const Inspec
   if (weights) return inspect_stored(job, *weights->stored(), weights, options);
   const Errc code = weights.error().code;
   if (code != Errc::kUnsupported && code != Errc::kCorrupt) return std::unexpected(std::move(weights.error()));
-  const auto raw = Model::open(path, open);  // what cannot be decoded may still have tensors to show
+  const auto raw = Model::open(path, open);  // a model that cannot be decoded may still have tensors to list
   if (!raw) return std::unexpected(std::move(weights.error()));
   return inspect_stored(job, *raw, weights, options);
 }
 
-// Its config is {json, usual} or null, as NativeModel has it.
+// `config` is {json, usual} or null; lib/examine.ts parses it.
 Napi::Value inspection_value(Napi::Env env, const Inspection& found) {
   Totals all;
   TotalsByKey dtypes;

@@ -29,12 +29,12 @@ WorkOptions Job::work(unsigned threads, std::uint64_t memory_limit) {
 }
 
 bool Job::report(std::uint64_t done, std::uint64_t total, std::string_view what) {
-  if (total == 0 || !ask_to_tell_) return !is_stopped_;  // it may not be known yet how much there is to do
+  if (total == 0 || !request_report_) return !is_stopped_;  // a total of 0 means that it is not known yet
   std::unique_lock lock(mutex_);
-  if (!latest_) ask_to_tell_();
+  if (!latest_) request_report_();
   latest_ = {.done = done, .total = total, .what = std::string(what)};
   if (done == total) {
-    told_.wait(lock, [&] { return is_stopped_ || (!latest_ && !is_telling_); });
+    reported_.wait(lock, [&] { return is_stopped_ || (!latest_ && !is_reporting_); });
   }
   return !is_stopped_;
 }
@@ -44,38 +44,38 @@ void Job::stop() {
     const std::scoped_lock lock(mutex_);
     is_stopped_ = true;
   }
-  told_.notify_all();
+  reported_.notify_all();
 }
 
 void Job::run() {
   try {
     result_ = is_stopped_ ? std::unexpected(cancelled()) : work_(*this);
   } catch (const std::bad_alloc&) {
-    result_ = std::unexpected(Error{.code = Errc::kUnsupported, .message = "there is not enough memory"});
+    result_ = std::unexpected(Error{.code = Errc::kUnsupported, .message = "not enough memory"});
   } catch (const std::exception& error) {
     result_ = std::unexpected(Error{.code = Errc::kUnsupported, .message = error.what()});
   }
   work_ = nullptr;
 }
 
-void Job::tell_progress(Napi::Env env) {
+void Job::report_progress(Napi::Env env) {
   std::optional<Report> report;
   {
     const std::scoped_lock lock(mutex_);
     report.swap(latest_);
-    is_telling_ = true;
+    is_reporting_ = true;
   }
-  const Napi::Value answer =
+  const Napi::Value result =
       on_progress_.Call({Napi::Number::New(env, static_cast<double>(report->done)),
                          Napi::Number::New(env, static_cast<double>(report->total)), Napi::String::New(env, report->what)});
   if (env.IsExceptionPending()) env.GetAndClearPendingException();
-  // It gives nothing only when the environment is being ended.
-  if (answer.IsEmpty() || (answer.IsBoolean() && !answer.As<Napi::Boolean>().Value())) stop();
+  // Empty only while the environment is shutting down.
+  if (result.IsEmpty() || (result.IsBoolean() && !result.As<Napi::Boolean>().Value())) stop();
   {
     const std::scoped_lock lock(mutex_);
-    is_telling_ = false;
+    is_reporting_ = false;
   }
-  told_.notify_all();
+  reported_.notify_all();
 }
 
 void Job::settle(Napi::Env env) {
@@ -99,15 +99,15 @@ Jobs::Jobs(Napi::Env env) {
   };
   napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "ballast"), 0, 1, nullptr, nullptr, this, handle,
                                   &wake_javascript_);
-  napi_unref_threadsafe_function(env, wake_javascript_);  // the process may end while nothing runs
+  napi_unref_threadsafe_function(env, wake_javascript_);  // does not keep an idle process alive
 }
 
 Napi::Value Jobs::start(Napi::Env env, Length length, Job::Work work, const Napi::Value& on_progress,
                         const std::vector<Napi::Value>& held) {
   const auto job = std::make_shared<Job>(env, std::move(work), on_progress, held);
   if (!job->on_progress_.IsEmpty()) {
-    job->ask_to_tell_ = [this, weak = std::weak_ptr(job)] {
-      post([told = weak.lock()](Napi::Env called) { told->tell_progress(called); });
+    job->request_report_ = [this, weak = std::weak_ptr(job)] {
+      post([job = weak.lock()](Napi::Env called) { job->report_progress(called); });
     };
   }
   auto made = Napi::Object::New(env);
@@ -140,7 +140,7 @@ void Jobs::begin(const std::shared_ptr<Job>& job, Pool& pool) {
     try {
       pool.threads.emplace_back([this, &pool] { serve(pool); });
     } catch (const std::system_error&) {
-      if (pool.threads.empty()) throw;  // else those that there are will come to it
+      if (pool.threads.empty()) throw;  // otherwise the existing threads run it
     }
   }
   pool.queue.push_back(job);

@@ -21,9 +21,9 @@
 
 namespace ballast::node {
 
-using Finish = std::function<Napi::Value(Napi::Env)>;  // makes what the promise resolves to, in JavaScript's thread
+using Finish = std::function<Napi::Value(Napi::Env)>;  // makes the value that the promise resolves to, in JavaScript's thread
 
-// Work that JavaScript has a promise for. It runs in another thread and sees nothing of JavaScript there.
+// Work with a promise in JavaScript. It runs in another thread, where it must not call into JavaScript.
 class Job {
  public:
   using Work = std::function<Result<Finish>(Job&)>;
@@ -33,8 +33,8 @@ class Job {
   void stop();
   bool is_stopped() const { return is_stopped_; }
 
-  // For the core, in any thread. JavaScript is told the latest there is when it has time, and waited for only when all is done:
-  // what it says to the last report, before the output has its name, counts as well.
+  // For the core, in any thread. JavaScript gets the latest progress when its event loop is free. Only the last report waits for
+  // the callback, so that returning false still cancels before the output gets its name.
   WorkOptions work(unsigned threads = 0, std::uint64_t memory_limit = 0);
 
  private:
@@ -47,51 +47,51 @@ class Job {
 
   void run();
   bool report(std::uint64_t done, std::uint64_t total, std::string_view what);
-  void tell_progress(Napi::Env env);
+  void report_progress(Napi::Env env);
   void settle(Napi::Env env);
 
   Work work_;
   std::optional<Result<Finish>> result_;
   std::atomic<bool> is_stopped_ = false;
-  std::function<void()> ask_to_tell_;  // has tell_progress() called in JavaScript's thread
+  std::function<void()> request_report_;  // schedules report_progress() in JavaScript's thread
   std::mutex mutex_;
-  std::condition_variable told_;
-  std::optional<Report> latest_;  // that JavaScript was not told yet
-  bool is_telling_ = false;
+  std::condition_variable reported_;
+  std::optional<Report> latest_;  // not reported to JavaScript yet
+  bool is_reporting_ = false;
   std::thread thread_;  // of long work
 
-  // Touched in JavaScript's thread only.
+  // Used in JavaScript's thread only.
   Napi::Promise::Deferred deferred_;
   Napi::FunctionReference on_progress_;
   std::vector<Napi::Reference<Napi::Value>> held_;
 };
 
-// All jobs of one environment: the main thread's, or a worker's.
+// The jobs of one environment, that is, of the main thread or of a worker.
 class Jobs {
  public:
   enum class Length {
-    kShort,   // shares a few threads
-    kRemote,  // likewise, but waits for servers: others must not wait with it
-    kLong,    // has its own
+    kShort,   // runs in a pool of a few threads
+    kRemote,  // waits for servers, in a pool of its own so that local work does not wait
+    kLong,    // has its own thread
   };
 
   explicit Jobs(Napi::Env env);
   Jobs(const Jobs&) = delete;
   Jobs& operator=(const Jobs&) = delete;
 
-  // Gives {promise, cancel}. `on_progress` is called with (done, total, what) and may return false to stop; `held` lives until
-  // the work is over.
+  // Returns {promise, cancel}. `on_progress` is called with (done, total, what) and may return false to cancel. The values in
+  // `held` stay alive until the work has ended.
   Napi::Value start(Napi::Env env, Length length, Job::Work work, const Napi::Value& on_progress,
                     const std::vector<Napi::Value>& held = {});
 
-  // Stops what is running and waits for it, since nothing may run on when the process exits or, in a worker, this code is
-  // unloaded. Nothing runs after that. May be called again.
+  // Cancels all jobs and waits for them: nothing may run when the process exits or when this code is unloaded with a worker. No
+  // job starts afterwards. May be called more than once.
   void shut_down();
 
  private:
   using Message = std::function<void(Napi::Env)>;
 
-  // Threads that come to be with the work for them.
+  // Threads are started when there is work for them.
   struct Pool {
     std::size_t most;
     std::vector<std::thread> threads;
@@ -117,7 +117,7 @@ class Jobs {
   bool is_closing_ = false;
 };
 
-// Runs `work`, a function of Job& to Result<T>, and resolves to what `describe`, a function of Napi::Env and T&, makes of it.
+// Runs `work(Job&)`, which returns a Result<T>, and resolves to `describe(Napi::Env, T&)`.
 template <class Work, class Describe>
 Job::Work job_of(Work work, Describe describe) {
   return [work = std::move(work), describe = std::move(describe)](Job& job) -> Result<Finish> {
@@ -128,7 +128,7 @@ Job::Work job_of(Work work, Describe describe) {
   };
 }
 
-// The same for work that gives nothing.
+// The same for work without a result.
 template <class Work>
 Job::Work job_of(Work work) {
   return [work = std::move(work)](Job& job) -> Result<Finish> {

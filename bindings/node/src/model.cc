@@ -35,7 +35,7 @@ Napi::Value architecture_value(Napi::Env env, const std::optional<ArchitectureRe
   return made;
 }
 
-// In pieces, so that it can be stopped.
+// Reads in pieces, so that it can be cancelled.
 Result<void> read_values(Job& job, const Opened& opened, const std::string& name, std::span<std::byte> out) {
   constexpr std::size_t kPiece = std::size_t{64} << 20;
   const Visit visit(*opened.users, job);
@@ -56,7 +56,9 @@ Result<void> read_slice(Job& job, const Opened& opened, const std::string& name,
   const auto part = opened.model.slice(name, slices);
   if (!part) return std::unexpected(part.error());
   if (part->bytes().size() != out.size()) {
-    return std::unexpected(Error{.code = Errc::kInvalidArgument, .message = "the part has another size than was reckoned"});
+    return std::unexpected(Error{.code = Errc::kInvalidArgument,
+                                 .message = "tensor " + name + ": slice has " + std::to_string(part->bytes().size()) +
+                                            " bytes, expected " + std::to_string(out.size())});
   }
   if (!out.empty()) std::memcpy(out.data(), part->bytes().data(), out.size());
   return {};
@@ -71,7 +73,7 @@ Napi::Value loaded_buffer(Napi::Env env, const TensorView& tensor, const std::sh
   return copy;
 }
 
-// Local paths that look like URIs lose nothing by it.
+// A local path that contains :// works too, only in the other pool.
 Jobs::Length length_of(const std::string& path) {
   return path.find("://") == std::string::npos ? Jobs::Length::kShort : Jobs::Length::kRemote;
 }
@@ -224,7 +226,7 @@ Napi::Value NativeModel::info(const Napi::CallbackInfo& info) {
   return made;
 }
 
-// (name): an ArrayBuffer over the mapped file, or a copy where a typed array could not begin at its address.
+// (name): an ArrayBuffer over the mapped file, or a copy if no typed array can start at its address.
 Napi::Value NativeModel::view(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const std::string name = text_of(info[0]);

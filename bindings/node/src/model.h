@@ -14,7 +14,7 @@
 
 namespace ballast::node {
 
-// The jobs that use a model at the moment. They share what waits for its server, which gives up when all of them are to stop.
+// The jobs that use a model. They share its requests to a server, which are cancelled when all of the jobs are.
 class Users {
  public:
   void add(const Job& job);
@@ -26,33 +26,33 @@ class Users {
   std::vector<const Job*> jobs_;
 };
 
-// A model with writable views, which arrays and jobs keep open.
+// An open model with writable views. Arrays and jobs keep it open.
 struct Opened {
   std::shared_ptr<Users> users;
   Model model;
 
-  Jobs::Length read_length() const;  // of work that reads a little of it
+  Jobs::Length read_length() const;  // for work that reads a part of it
 };
 
-// What a job reads from: a model that is open, or one that it opens itself.
+// The model that a job reads: an open one, or a path that the job opens.
 struct Source {
   std::variant<std::string, std::shared_ptr<const Opened>> place;
 
-  // Runs `work`, a function of const Model& to a Result, as a user of the model.
+  // Runs `work(const Model&)`, which returns a Result, as a user of the model.
   template <class Work>
   auto with(Job& job, const Work& work) const -> std::invoke_result_t<Work, const Model&>;
 };
 
 struct OpenRequest {
   std::string path;
-  bool pretrained = false;  // as load_pretrained() opens it
-  bool decode = false;      // quantized weights
+  bool pretrained = false;  // opens it with load_pretrained()
+  bool decode = false;      // decodes quantized weights
   OpenOptions options;
 };
 
 Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request);
 
-// As JavaScript sees it. Jobs are given as {promise, cancel}.
+// The object in JavaScript. Methods that start a job return {promise, cancel}.
 class NativeModel : public Napi::ObjectWrap<NativeModel> {
  public:
   static void define(Napi::Env env, Napi::Object& exports);
@@ -63,7 +63,7 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
  private:
   static Napi::Value open(const Napi::CallbackInfo& info);
 
-  // All of these throw once it is closed.
+  // These throw if the model is closed.
   template <Napi::Value (NativeModel::*kMethod)(const Napi::CallbackInfo&)>
   Napi::Value when_open(const Napi::CallbackInfo& info);
   Napi::Value summary(const Napi::CallbackInfo& info);
@@ -86,7 +86,7 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
   std::shared_ptr<const Opened> opened_;
 };
 
-// A user of a model for as long as it lives.
+// Counts a job as a user of a model while this object lives.
 class Visit {
  public:
   Visit(Users& users, const Job& job) : users_(users), job_(job) { users_.add(job_); }

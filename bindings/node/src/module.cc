@@ -28,7 +28,7 @@ Napi::Value shut_down(const Napi::CallbackInfo& info) {
 
 Napi::Object define_all(Napi::Env env, Napi::Object exports) {
   auto* const addon = std::make_unique<Addon>(env).release();
-  env.SetInstanceData(addon);  // which deletes it
+  env.SetInstanceData(addon);  // takes ownership
   env.AddCleanupHook([](Addon* ended) { ended->jobs.shut_down(); }, addon);
   exports.Set("version", std::string(kVersion));
   exports.Set("setErrorFactory", Napi::Function::New(env, &set_error_factory));

@@ -15,7 +15,7 @@
 namespace ballast::node {
 namespace {
 
-// [[name, a text, texts or pairs], …]
+// [[name, "word", text] or [name, "list", texts] or [name, "pairs", pairs], …]
 ConfigFields fields_of(const Napi::Value& value) {
   const auto given = value.As<Napi::Array>();
   ConfigFields fields;

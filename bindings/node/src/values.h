@@ -13,18 +13,18 @@
 #include <ballast/model.h>
 #include <ballast/tensor.h>
 
-// Between JavaScript's values and those of the core. What comes from JavaScript was checked there: lib/arguments.ts.
+// Converts values between JavaScript and the core. lib/arguments.ts checks those from JavaScript before.
 
 namespace ballast::node {
 
 std::string text_of(const Napi::Value& value);  // a string, or the bytes of a path
 std::vector<std::string> texts_of(const Napi::Value& array);
 std::vector<std::pair<std::string, std::string>> pairs_of(const Napi::Value& array);  // [[key, value], …]
-Metadata metadata_of(const Napi::Value& array);                                       // likewise
+Metadata metadata_of(const Napi::Value& array);                                       // [[key, value], …]
 std::optional<DType> dtype_of(const Napi::Value& value);                              // undefined for none
 std::span<std::byte> bytes_of(const Napi::Value& buffer);                             // of an ArrayBuffer
 
-// One option of a function, all of which are there.
+// One of the options of a function. JavaScript passes all of them.
 inline bool flag(const Napi::Object& options, const char* name) { return options.Get(name).ToBoolean(); }
 inline std::uint64_t number(const Napi::Object& options, const char* name) {
   return static_cast<std::uint64_t>(options.Get(name).As<Napi::Number>().Int64Value());
@@ -34,7 +34,7 @@ inline Napi::Value count_value(Napi::Env env, std::uint64_t count) { return Napi
 Napi::Value text_value(Napi::Env env, std::string_view text);
 Napi::Array texts_value(Napi::Env env, std::span<const std::string> texts);
 Napi::Array shape_value(Napi::Env env, Shape shape);
-Napi::Value modality_value(Napi::Env env, Modality modality);         // null where it is not known
+Napi::Value modality_value(Napi::Env env, Modality modality);         // null if unknown
 Napi::Array metadata_value(Napi::Env env, const Metadata& metadata);  // [[key, value], …]: a key may be "__proto__"
 // {json, usual}: the text of the config, and its numbers under their usual names. Null if there is none.
 Napi::Value config_value(Napi::Env env, const std::optional<ModelConfig>& config);

@@ -96,7 +96,7 @@ Napi::Value download(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, download_report_value), info[3]);
 }
 
-// (dtype, bytes, floats): fills an F32 array of as many values as there are.
+// (dtype, bytes, floats): fills `floats`, which has room for all values.
 Napi::Value to_float32(const Napi::CallbackInfo& info) {
   const auto from = info[1].As<Napi::Uint8Array>();
   auto to = info[2].As<Napi::Float32Array>();
@@ -149,7 +149,7 @@ Napi::Value NativeSink::create(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kShort, job_of(work, describe), info.Env().Undefined());
 }
 
-// ([tensor, offset, length, …], buffer), which nobody else has: the pieces are one behind the other in it.
+// ([tensor, offset, length, …], buffer): the pieces follow each other in the buffer, which must not change until it is done.
 Napi::Value NativeSink::write(const Napi::CallbackInfo& info) {
   const auto numbers = info[0].As<Napi::Float64Array>();
   const std::vector<double> pieces(numbers.Data(), numbers.Data() + numbers.ElementLength());
@@ -172,7 +172,7 @@ Napi::Value NativeSink::commit(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work), info.Env().Undefined());
 }
 
-// Nothing is left behind. To free the room of a large file takes time.
+// Removes the partial output, in a thread because deleting a large file takes time.
 Napi::Value NativeSink::discard(const Napi::CallbackInfo& info) {
   const auto work = [sink = std::make_shared<std::shared_ptr<Sink>>(std::exchange(sink_, nullptr))](Job&) -> Result<void> {
     sink->reset();

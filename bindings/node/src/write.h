@@ -10,7 +10,7 @@
 
 namespace ballast::node {
 
-// An output that JavaScript fills piece by piece. Each call gives {promise, cancel}.
+// An output that JavaScript writes piece by piece. Each method returns {promise, cancel}.
 class NativeSink : public Napi::ObjectWrap<NativeSink> {
  public:
   static void define(Napi::Env env, Napi::Object& exports);

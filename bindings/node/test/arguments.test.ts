@@ -1,4 +1,4 @@
-// Wrong arguments of every public function: errors are JavaScript's own or the package's, and their texts are for people.
+// Calls every public function with wrong arguments. Each error must be a TypeError, a RangeError or a BallastError with a plain message.
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ beforeAll(async () => {
   model = await ballast.openModel(sample);
   uri = `${await new RangeServer({ '/m.safetensors': sample }).listen()}/m.safetensors`;
   mkdirSync(join(folder, 'work'));
-  process.chdir(join(folder, 'work')); // where wrong paths go
+  process.chdir(join(folder, 'work')); // so that output with a wrong path lands here
 });
 
 const trap = new Proxy({}, { get() { throw new Error('a trap'); }, ownKeys() { throw new Error('a trap'); } });
@@ -47,7 +47,7 @@ const ARRAYS = () => ({ a: new Float32Array(2) });
 
 type Call = { use: (...given: never[]) => unknown; works: () => unknown[]; options?: string[] };
 
-/** Functions, arguments that work, and the names of options, which come last. */
+/** Each function with arguments that work and, if it takes options last, their names. */
 const CALLS: Record<string, Call> = {
   openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE] },
   loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...FILE, 'log'] },
@@ -96,13 +96,13 @@ function show(value: unknown): string {
   }
 }
 
-test('every public function is tried', () => {
+test('the list has every public function', () => {
   const functions = Object.entries(ballast).filter(([name, value]) => typeof value === 'function' && /^[a-z]/.test(name)).map(([name]) => name);
   expect(Object.keys(CALLS)).toEqual(expect.arrayContaining(functions));
 });
 
 describe.each(Object.entries(CALLS))('%s()', (name, call) => {
-  test('works with what is right, and tells what is wrong in plain words', async () => {
+  test('accepts valid arguments, and reports invalid ones in plain words', async () => {
     expect(await outcome(call, call.works())).toBe(undefined);
     const places = call.works().length - (call.options ? 1 : 0);
     for (const value of [...WRONG, undefined]) {
@@ -120,13 +120,13 @@ describe.each(Object.entries(CALLS))('%s()', (name, call) => {
     }
   });
 
-  test('refuses no arguments at all', async () => {
+  test('refuses a call without arguments', async () => {
     const error = await outcome(call, []);
     if (!['model.has', 'model.load'].includes(name)) expect(error).toBeInstanceOf(TypeError);
   });
 
   if (call.options) {
-    test('names an option that is not there, and the nearest that is', async () => {
+    test('names an unknown option and the closest known one', async () => {
       const option = call.options![0]!;
       const typo = option.slice(0, -1);
       expect(await outcome(call, [...call.works().slice(0, -1), { [typo]: 1 }])).toEqual(new TypeError(`unknown option '${typo}'; did you mean ${option}?`));

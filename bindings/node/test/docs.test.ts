@@ -1,4 +1,4 @@
-// What docs/node.md and the README say, run and checked for types.
+// Runs the samples of docs/node.md and the README, and checks their types.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,25 +28,25 @@ async function run(name: string, code: string): Promise<string> {
   return printed;
 }
 
-describe('the samples', () => {
-  test('of the guide run', async () => {
+describe('samples', () => {
+  test('in the guide run', async () => {
     const samples = blocks(guide);
     expect(samples.length).toBeGreaterThan(4);
     const printed = await run('guide', samples.join('\n'));
     for (const line of [
-      "Model('model.safetensors', 2 tensors, 2,112 parameters)", 'embed.weight BF16 [ 64, 32 ]', '2112 64 2048 2048 128 32', 
-      '24 tensors, 20672 parameters, safetensors, ./qwen3-tiny/model.safetensors', '20672 2', 'true',
+      "Model('model.safetensors', 2 tensors, 2,112 parameters)", 'embed.weight BF16 [ 64, 32 ]', '2112 64 2048 2048 128 32',
+      '2 [ 64, 32 ]', '24 tensors, 20672 parameters, safetensors, ./qwen3-tiny/model.safetensors', '20672 2', 'true', "true [ 'header', 'values' ]",
     ]) expect(printed.split('\n')).toContain(line);
     expect(printed).toContain(': 4352 of 4352 bytes\n');
   });
 
-  test('of the README runs', async () => {
+  test('in the README run', async () => {
     const [sample, ...others] = blocks(readme);
     expect(others).toEqual([]);
     expect(await run('readme', sample!)).toContain('[ 64, 32 ]');
   });
 
-  test('are of the types that they should be', () => {
+  test('have no type errors', () => {
     for (const [name, code] of [['guide', blocks(guide).join('\n')], ['readme', blocks(readme).join('\n')]] as const) {
       writeFileSync(join(folder, `${name}.mts`), code);
     }
@@ -59,7 +59,7 @@ describe('the samples', () => {
   });
 });
 
-test('errors are those that the guide lists', () => {
+test('the guide lists all errors', () => {
   const rows = [...guide.matchAll(/^\| `(\w+Error)` \| `(\w+)` \|/gm)].map(([, name, code]) => [name, code]);
   const errors = Object.entries(ballast).filter(([name]) => name.endsWith('Error') && name !== 'BallastError');
   const codes = errors.map(([name, value]) => [name, new (value as new (message: string) => ballast.BallastError)('').code]);
@@ -67,7 +67,7 @@ test('errors are those that the guide lists', () => {
   for (const [, value] of errors) expect((value as { prototype: unknown }).prototype).toBeInstanceOf(ballast.BallastError);
 });
 
-test('the version is that of the project', () => {
+test('the version equals that in package.json', () => {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as { version: string };
   expect(ballast.version).toBe(version);
 });

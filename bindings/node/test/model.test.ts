@@ -20,7 +20,7 @@ const sample = join(folder, 'model.safetensors');
 beforeAll(() => writeSample(sample));
 
 describe('a model', () => {
-  test('says what it is made of', async () => {
+  test('describes its contents', async () => {
     const model = await openModel(sample);
     expect(model).toMatchObject({ path: sample, format: 'safetensors', size: 2, nbytes: 4352, files: [sample], warnings: [], config: null });
     expect(model.numParameters()).toBe(64 * 32 + 64);
@@ -46,8 +46,8 @@ describe('a model', () => {
     for (const place of [sample, Buffer.from(sample), pathToFileURL(sample)]) expect((await openModel(place)).size).toBe(2);
   });
 
-  // Later Nodes have arrays of petabytes, and no file system has room for such a hole.
-  test.skipIf(constants.MAX_LENGTH > 2 ** 40)('has no arrays that are longer than the engine can have', async () => {
+  // Later versions of Node allow arrays of petabytes, more than any sparse file can have.
+  test.skipIf(constants.MAX_LENGTH > 2 ** 40)('throws for a tensor that is longer than an array can be', async () => {
     const nbytes = constants.MAX_LENGTH + 1;
     const path = writeRaw(join(folder, 'long.safetensors'), { long: { dtype: 'U8', shape: [nbytes], data_offsets: [0, nbytes] } }, new Uint8Array());
     truncateSync(path, readFileSync(path).length + nbytes);
@@ -58,19 +58,19 @@ describe('a model', () => {
     expect((await model.slice('long', [-2, null])).data).toEqual(new Uint8Array(2));
   });
 
-  test('reads as other dtypes, however they are written', async () => {
+  test('reads as other dtypes, in upper or lower case', async () => {
     const model = await openModel(sample);
     const small: Float64Array = await model.read('bias', { dtype: 'f64' });
     const capital: Float64Array = await model.read('bias', { dtype: 'F64' });
     expect(small).toEqual(capital);
   });
 
-  test('takes signals that know little', async () => {
+  test('accepts signals of old polyfills', async () => {
     const signal = { aborted: false, reason: undefined, addEventListener() {}, removeEventListener() {} } as unknown as AbortSignal;
     expect((await openModel(sample, { signal })).size).toBe(2);
   });
 
-  test('stops reading parts by a signal', async () => {
+  test('stops slice() when the signal is aborted', async () => {
     const model = await openModel(sample);
     const { signal } = new AbortController();
     expect((await model.slice('embed.weight', [0, 2], { signal })).data).toEqual((await model.slice('embed.weight', [0, 2])).data);
@@ -80,12 +80,12 @@ describe('a model', () => {
     await expect(model.slice('bias', [0, 2], { stop: 1 } as object)).rejects.toThrow(new TypeError("unknown option 'stop'"));
   });
 
-  test('refuses paths that are longer than any', async () => {
+  test('refuses paths that are too long', async () => {
     await expect(openModel('x'.repeat(1_000_000))).rejects.toThrow(new ArgumentError('path has a length of 1000000, the limit is 65536'));
     await expect(openModel('x'.repeat(5000))).rejects.toMatchObject({ code: 'ERR_BALLAST_READ' });
   });
 
-  test('has its defaults, whatever others do to Object.prototype', async () => {
+  test('ignores properties of Object.prototype', async () => {
     const qwen3 = await writeQwen3(join(folder, 'unpolluted'));
     const polluted = Object.prototype as Partial<Record<'mmap' | 'dtype' | 'include' | 'signal' | 'progress', unknown>>;
     Object.assign(polluted, { mmap: false, dtype: 'F64', include: ['nothing'], signal: AbortSignal.abort(), progress: 1 });
@@ -98,13 +98,13 @@ describe('a model', () => {
     }
   });
 
-  // Older Nodes have no way to refuse, and give an empty object.
+  // Older versions of Node cannot refuse, and clone it as an empty object.
   test.skipIf(!('markAsUncloneable' in workers))('cannot be cloned', async () => {
     const model = await openModel(sample);
     expect(() => structuredClone(model)).toThrow(expect.objectContaining({ name: 'DataCloneError' }));
   });
 
-  test('is not made by new', async () => {
+  test('cannot be made by new', async () => {
     expect(() => new Model({})).toThrow(new TypeError('Model has no public constructor; call openModel()'));
     const model = await openModel(sample);
     expect(() => new Model(model)).toThrow(TypeError);
@@ -112,7 +112,7 @@ describe('a model', () => {
     expect(() => new Model(null as unknown as object)).toThrow(TypeError);
   });
 
-  test('refuses everything once it is closed, but for what arrays look at', async () => {
+  test('throws once it is closed, but its arrays stay valid', async () => {
     const model = await openModel(sample);
     const bias = model.tensor('bias');
     const names = model.names;
@@ -129,7 +129,7 @@ describe('a model', () => {
     await expect(model.slice('bias')).rejects.toThrow(closed);
   });
 
-  test('may be closed while arguments are looked at', async () => {
+  test('may be closed while arguments are checked', async () => {
     const closing = async (name: string, value: unknown, use: (model: Model, options: object) => Promise<unknown>) => {
       const model = await openModel(sample);
       const options = Object.defineProperty({}, name, { enumerable: true, get: () => { model.close(); return value; } });
@@ -146,7 +146,7 @@ describe('a model', () => {
     expect(existsSync(join(folder, 'never'))).toBe(false);
   });
 
-  test('takes options as plain objects only', async () => {
+  test('accepts only plain objects as options', async () => {
     const model = await openModel(sample);
     const signal = AbortSignal.abort() as object;
     const wrong = new TypeError('options must be a plain object, not an AbortSignal');
@@ -154,10 +154,10 @@ describe('a model', () => {
     await expect(model.read('bias', signal)).rejects.toThrow(wrong);
     await expect(model.slice('bias', signal)).rejects.toThrow(wrong);
     await expect(model.read('bias', new Map([['dtype', 'F64']]) as object)).rejects.toThrow(TypeError);
-    expect(await model.read('bias', vm.runInNewContext("({ dtype: 'F64' })") as object)).toBeInstanceOf(Float64Array); // of another realm
+    expect(await model.read('bias', vm.runInNewContext("({ dtype: 'F64' })") as object)).toBeInstanceOf(Float64Array); // from another realm
   });
 
-  test('has messages of one line, whatever its path and its names', async () => {
+  test('has messages of one line for any path and name', async () => {
     const path = join(folder, 'a\nb.safetensors');
     await saveFile({ 'c\nd': new Uint8Array(2) }, path, { sync: false });
     const model = await openModel(path);
@@ -165,7 +165,7 @@ describe('a model', () => {
     await expect(model.slice('c\nd', 99)).rejects.toThrow(/^index 99 .* of tensor 'c\\u\{a\}d'$/);
   });
 
-  test('gives many readers of one signal no warning', async () => {
+  test('causes no warning if many reads share a signal', async () => {
     const warned = vi.spyOn(process, 'emitWarning');
     const model = await openModel(sample);
     const { signal } = new AbortController();
@@ -181,13 +181,13 @@ describe('a model', () => {
     expect(await reading).toEqual(noise(64));
   });
 
-  test('is disposed of where that exists', async () => {
+  test('closes when it is disposed', async () => {
     const model = await openModel(sample);
     (model as unknown as Record<symbol, () => void>)[Symbol.dispose]!();
     expect(model.closed).toBe(true);
   });
 
-  test('of 100,000 tensors opens without naming them', async () => {
+  test('of 100,000 tensors opens without creating their names', async () => {
     const header = Object.fromEntries(Array.from({ length: 100_000 }, (_, i) => [`t${i}`, { dtype: 'U8', shape: [1], data_offsets: [i, i + 1] }]));
     const model = await openModel(writeRaw(join(folder, 'many.safetensors'), header, new Uint8Array(100_000).fill(7)));
     expect(model.size).toBe(100_000);
@@ -196,14 +196,14 @@ describe('a model', () => {
   });
 });
 
-test('the numbers of an F8Array are those of its kind', () => {
+test('each kind of F8Array converts by its own format', () => {
   expect(F8E4M3Array.of(0x38).length).toBe(1);
   const some = new (F8Array as unknown as new (values: number[]) => F8E4M3Array)([1, 2]);
   expect(() => some.toFloat32()).toThrow(TypeError);
 });
 
 describe('tensor()', () => {
-  test('looks at the same memory each time', async () => {
+  test('returns the same memory each time', async () => {
     const model = await openModel(sample);
     const first = model.tensor('embed.weight');
     expect(first).toBeInstanceOf(BF16Array);
@@ -212,7 +212,7 @@ describe('tensor()', () => {
     expect(first).toEqual(bf16(noise(2048)));
   });
 
-  test('may be written to, which nobody else sees', async () => {
+  test('is writable, without changing the file', async () => {
     const model = await openModel(sample);
     const before = readFileSync(sample);
     const bias = model.tensor('bias');
@@ -223,7 +223,7 @@ describe('tensor()', () => {
     expect(readFileSync(sample).equals(before)).toBe(true);
   });
 
-  test('keeps its class in parts of it', async () => {
+  test('keeps its class in subarrays', async () => {
     const embed = (await openModel(sample)).tensor('embed.weight') as BF16Array;
     const part = embed.subarray(2, 4) as BF16Array;
     expect(part).toBeInstanceOf(BF16Array);
@@ -233,7 +233,7 @@ describe('tensor()', () => {
     expect(new F8E4M3Array([0x38]).map((code) => code + 8)).toBeInstanceOf(F8E4M3Array);
   });
 
-  test('is a copy where the file has it at an address that no array can begin at', async () => {
+  test('is a copy if no typed array can start at its address', async () => {
     const header = { a: { dtype: 'U8', shape: [1], data_offsets: [0, 1] }, b: { dtype: 'F32', shape: [2], data_offsets: [1, 9] } };
     const data = Buffer.concat([Buffer.of(9), Buffer.from(Float32Array.of(1.5, -2).buffer)]);
     const model = await openModel(writeRaw(join(folder, 'odd.safetensors'), header, data));
@@ -250,7 +250,7 @@ describe('tensor()', () => {
     expect((await model.slice('a', [0, 5], 1)).data).toEqual(new Float32Array(0));
   });
 
-  test('can be cloned, and is not lost by being transferred', async () => {
+  test('can be cloned, and survives an attempt to transfer it', async () => {
     const array = (await openModel(sample)).tensor('bias');
     expect(structuredClone(array)).toEqual(noise(64));
     try {
@@ -261,7 +261,7 @@ describe('tensor()', () => {
     expect(array).toEqual(noise(64));
   });
 
-  test('may move to another buffer, where there is ArrayBuffer.transfer()', async () => {
+  test('may be moved by ArrayBuffer.transfer()', async () => {
     const model = await openModel(sample);
     const buffer = model.tensor('bias').buffer as ArrayBuffer & { transfer?: () => ArrayBuffer };
     if (buffer.transfer === undefined) return;
@@ -271,7 +271,7 @@ describe('tensor()', () => {
     expect(new Float32Array(moved)).toEqual(noise(64));
   });
 
-  test('says what is not there', async () => {
+  test('throws for an unknown name', async () => {
     const model = await openModel(sample);
     const missing = new TensorNotFoundError(`${sample}: no tensor 'no' among 2`);
     expect(() => model.tensor('no')).toThrow(missing);
@@ -281,7 +281,7 @@ describe('tensor()', () => {
     expect(() => model.tensor('a\nb')).toThrow(`${sample}: no tensor 'a\\u{a}b' among 2`);
   });
 
-  test('is refused without a map, where read() works', async () => {
+  test('throws without mmap, where read() works', async () => {
     const model = await openModel(sample, { mmap: false });
     expect(() => model.tensor('bias')).toThrow(UnsupportedError);
     expect(await model.read('bias')).toEqual(noise(64));
@@ -299,7 +299,7 @@ describe('read()', () => {
     await expect(model.read('bias', { dtype: 'C64' })).rejects.toThrow(/F32 does not convert to C64/);
   });
 
-  test('gives memory that can be transferred', async () => {
+  test('returns memory that can be transferred', async () => {
     const values = await (await openModel(sample)).read('bias');
     expect(structuredClone(values, { transfer: [values.buffer as ArrayBuffer] })).toEqual(noise(64));
     expect(values.length).toBe(0);
@@ -311,7 +311,7 @@ describe('read()', () => {
     expect(all.every((each) => each[63] === noise(64)[63])).toBe(true);
   });
 
-  test('ends with the reason of a signal', async () => {
+  test('rejects with the reason of the signal', async () => {
     const model = await openModel(sample);
     const reason = new Error('enough');
     await expect(model.read('bias', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -326,7 +326,7 @@ describe('read()', () => {
     await expect(opening).rejects.toBe(reason);
   });
 
-  test('of a file that was cut short is an error', async () => {
+  test('of a truncated file is an error', async () => {
     const path = await writeSample(join(folder, 'short.safetensors'));
     const model = await openModel(path);
     writeFileSync(path, readFileSync(path).subarray(0, 200));
@@ -341,7 +341,7 @@ test.each([
   ['bais', ''], // two edits are too many for four characters
   ['biass', "; did you mean 'bias'?"],
   ['lm_head', ''],
-])('the error of tensor %j names the closest one', async (name, hint) => {
+])('the error for tensor %j names the closest one', async (name, hint) => {
   const model = await openModel(sample);
   expect(() => model.tensor(name)).toThrow(new TensorNotFoundError(`${sample}: no tensor '${name}' among 2${hint}`));
   await expect(model.slice(name, 0)).rejects.toThrow(TensorNotFoundError);
@@ -369,7 +369,7 @@ describe('slice()', () => {
     })).rejects.toThrow(message);
   });
 
-  test('gives the shape and dtype of the part, which can be saved as it is', async () => {
+  test('returns shape and dtype, which saveFile() accepts', async () => {
     const model = await openModel(sample);
     const all = bf16(noise(64 * 32));
     expect(await model.slice('embed.weight', [1, 3])).toEqual({ data: all.slice(32, 96), shape: [2, 32], dtype: 'BF16' });
@@ -381,7 +381,7 @@ describe('slice()', () => {
     expect((await openModel(path)).info('part')).toMatchObject({ dtype: 'BF16', shape: [4, 8] });
   });
 
-  test('takes bounds of any size', async () => {
+  test('accepts bounds of any size', async () => {
     const model = await openModel(sample);
     expect((await model.slice('bias', [-1e300, 1e300, 2 ** 60])).data).toEqual(noise(64).slice(0, 1));
     expect((await model.slice('bias', [null, null, -1])).data).toEqual(noise(64).reverse());

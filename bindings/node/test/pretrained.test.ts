@@ -10,7 +10,7 @@ const folder = tempFolder();
 const PARAMETERS = Object.values(qwen3Shapes()).reduce((sum, shape) => sum + elements(shape), 0);
 
 describe('Qwen3Model', () => {
-  test('counts its parameters, and says what it loaded', async () => {
+  test('counts its parameters, and prints a summary', async () => {
     const directory = await writeQwen3(join(folder, 'tiny'));
     const said = vi.spyOn(console, 'log').mockImplementation(() => undefined);
     const model = await Qwen3Model.loadPretrained(directory);
@@ -26,14 +26,14 @@ describe('Qwen3Model', () => {
     expect(model.config).toMatchObject({ hidden_size: 32, num_hidden_layers: 2, max_position_embeddings: 2048, tie_word_embeddings: true });
   });
 
-  test('knows its numbers by whatever name the config has for them', async () => {
+  test('has its numbers under their usual names', async () => {
     const { hidden_size: hiddenSize, num_hidden_layers: numLayers, ...rest } = QWEN3_CONFIG;
     const directory = await writeQwen3(join(folder, 'camel'), undefined, undefined, { ...rest, hiddenSize, numLayers });
     const model = await Qwen3Model.loadPretrained(directory, { log: false });
     expect(model.config).toMatchObject({ hidden_size: 32, num_hidden_layers: 2, hiddenSize: 32 });
   });
 
-  test('lists what is missing, unexpected and of another shape', async () => {
+  test('lists missing, unexpected and misshaped tensors', async () => {
     const { 'model.norm.weight': _, ...shapes } = qwen3Shapes();
     const wrong = { ...shapes, 'model.layers.0.mlp.up_proj.weight': [65, 32], 'lm_tail.weight': [4] };
     const directory = await writeQwen3(join(folder, 'wrong'), wrong);
@@ -45,7 +45,7 @@ describe('Qwen3Model', () => {
     });
     expect(error.message).toBe(
       `${directory}: 1 missing: 'model.norm.weight'; 1 unexpected: 'lm_tail.weight'; ` +
-        "1 of another shape: 'model.layers.0.mlp.up_proj.weight' [65, 32] for [64, 32]",
+        "1 with the wrong shape: 'model.layers.0.mlp.up_proj.weight' [65, 32] instead of [64, 32]",
     );
     expect((await loadPretrained(directory)).size).toBe(24);
   });
@@ -53,22 +53,22 @@ describe('Qwen3Model', () => {
   test('is loaded by its class', async () => {
     const { loadPretrained: unbound } = Qwen3Model;
     for (const [it, value] of Object.entries({ undefined, Date, Model })) {
-      await expect(unbound.call(value as never, folder), it).rejects.toThrow('loadPretrained() is called on a class, such as Qwen3Model');
+      await expect(unbound.call(value as never, folder), it).rejects.toThrow('loadPretrained() must be called on a class, such as Qwen3Model');
     }
   });
 
-  test('is refused when the config is of another model, or lacks a size', async () => {
+  test('refuses the config of another model, or one without a size', async () => {
     const directory = await writeQwen3(join(folder, 'other'));
     for (const other of [LlamaModel, Qwen2Model, MistralModel]) {
       await expect(other.loadPretrained(directory, { log: false })).rejects.toThrow(
-        `${directory}: the model_type in its config.json is 'qwen3', ${other.name} needs '${other.modelType}'`);
+        `${directory}: model_type in config.json is 'qwen3', ${other.name} needs '${other.modelType}'`);
     }
     const { vocab_size: _, ...lacking } = QWEN3_CONFIG;
     const small = await writeQwen3(join(folder, 'lacking'), undefined, undefined, lacking);
     await expect(Qwen3Model.loadPretrained(small, { log: false })).rejects.toThrow(/lacking: .*vocab_size/);
   });
 
-  test('may be quantized, and is not checked then', async () => {
+  test('does not check a quantized model', async () => {
     const directory = await writeQwen3(join(folder, 'whole'));
     await quantizeModel(directory, join(folder, 'quantized'), { format: 'mlx', groupSize: 32, sync: false });
     expect((await Qwen3Model.loadPretrained(join(folder, 'quantized'), { log: false })).size).toBeGreaterThan(24);
@@ -76,7 +76,7 @@ describe('Qwen3Model', () => {
 });
 
 describe('loadPretrained()', () => {
-  test('takes the index before single files, and those in their order', async () => {
+  test('prefers the index to single files, and these in their order', async () => {
     const directory = await writeQwen3(join(folder, 'order'), undefined, 'weights.safetensors');
     const load = async () => {
       const said: string[] = [];
@@ -100,7 +100,7 @@ describe('loadPretrained()', () => {
     expect(said[1]).toBe(`24 tensors, ${PARAMETERS} parameters, safetensors, ${shards} (${model.files.length} files)`);
   });
 
-  test('names all that it looked for', async () => {
+  test('names all files that it looked for', async () => {
     const directory = join(folder, 'none');
     mkdirSync(directory);
     await expect(loadPretrained(directory)).rejects.toThrow(/config\.json/);
@@ -111,8 +111,8 @@ describe('loadPretrained()', () => {
   });
 });
 
-// Programs as they are written for other loaders, in which only the import is another.
-test('relative paths are those of the process', async () => {
+// Programs written for other loaders, with only the import changed.
+test('resolves relative paths in the working directory', async () => {
   process.chdir(await writeQwen3(join(folder, 'first/models/qwen3-0.6b')).then(() => join(folder, 'first')));
   const model = await Qwen3Model.loadPretrained('./models/qwen3-0.6b', { log: false });
   expect(model.numParameters()).toBe(PARAMETERS);

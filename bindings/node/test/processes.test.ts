@@ -1,4 +1,4 @@
-// What needs a process of its own: both kinds of modules, threads, the collection of garbage, and ends in the middle of work.
+// Tests that need their own process: both kinds of modules, threads, garbage collection, and exits during work.
 
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ beforeAll(async () => {
   await saveFile({ 'up.weight': tensorOf(noise(16 << 20), [4096, 4096]) }, join(folder, 'large.safetensors'), { sync: false });
 });
 
-/** Runs a program, which must print "ok" last. */
+/** Runs a program, which must exit with 0, and returns what it printed. */
 async function run(name: string, code: string, ...flags: string[]): Promise<string> {
   writeFileSync(join(folder, name), code);
   const { code: exit, printed } = await runNode(folder, ...flags, name);
@@ -39,14 +39,14 @@ test('works as a CommonJS module', async () => {
   expect(printed).toBe('true\n');
 });
 
-test('is one package for both kinds of modules', async () => {
+test('gives both kinds of modules the same objects', async () => {
   const printed = await run('c.mjs', `
     import * as imported from 'ballast';
     import { createRequire } from 'node:module';
     const required = createRequire(import.meta.url)('ballast');
     const names = Object.keys(required);
     console.log(names.length > 30, names.every((name) => imported[name] === required[name]), Object.keys(imported).length - names.length);`);
-  expect(printed).toMatch(/^true true [0-2]\n$/); // ES modules may have `default` and `module.exports` besides
+  expect(printed).toMatch(/^true true [0-2]\n$/); // ES modules may also have `default` and `module.exports`
 });
 
 test('works in several threads at once', async () => {
@@ -69,7 +69,7 @@ test('works in several threads at once', async () => {
   expect(printed).toBe('true\n');
 });
 
-test('threads that are ended in the middle of work leave nothing behind', async () => {
+test('workers that are terminated during work leave no files', async () => {
   const printed = await run('e.cjs', `
     const { Worker, isMainThread, parentPort } = require('node:worker_threads');
     const { openModel, convertModel, quantizeModel } = require('ballast');
@@ -93,7 +93,7 @@ test('threads that are ended in the middle of work leave nothing behind', async 
   expect(filesIn(folder).filter((name) => /ended|incomplete|tmp/.test(name) && !name.startsWith('node_modules'))).toEqual([]);
 });
 
-test('a process that exits in the middle of work leaves nothing half done behind', async () => {
+test('a process that exits during work leaves no partial files', async () => {
   await run('f.mjs', `
     import { convertModel, openModel, quantizeModel, saveFile } from 'ballast';
     const model = await openModel('large.safetensors');
@@ -103,10 +103,10 @@ test('a process that exits in the middle of work leaves nothing half done behind
     convertModel(model, 'exited2.safetensors', { dtype: 'bf16', progress: () => process.exit(0) });
     quantizeModel(model, 'exited', { progress: () => process.exit(0) });`);
   const left = filesIn(folder).filter((name) => /exited|incomplete/.test(name) && !name.startsWith('node_modules'));
-  for (const name of left) expect((await openModel(join(folder, name))).size, name).toBe(1); // it was done before
+  for (const name of left) expect((await openModel(join(folder, name))).size, name).toBe(1); // it was complete before
 });
 
-test('a thread that exits in the middle of work is gone', async () => {
+test('a worker that exits during work ends', async () => {
   const printed = await run('k.cjs', `
     const { Worker, isMainThread } = require('node:worker_threads');
     const { quantizeModel } = require('ballast');
@@ -115,7 +115,7 @@ test('a thread that exits in the middle of work is gone', async () => {
   expect(printed).toBe('3\n');
 });
 
-test('what nobody awaits does not keep a process from ending, and what is under way does', async () => {
+test('running work keeps the process alive, an open model does not', async () => {
   expect(await run('g.mjs', `
     import { openModel } from 'ballast';
     const model = await openModel('model.safetensors');
@@ -129,7 +129,7 @@ const HELD = `
   const maps = () => readFileSync('/proc/self/maps', 'utf8').split('\\n').filter((line) => line.includes('model.safetensors')).length;
   const collect = async () => { for (let i = 0; i < 5; ++i) { gc(); await setImmediate(); } };`;
 
-test('arrays outlive their model, and the file is let go of with the last', async () => {
+test('arrays outlive their model, and the file is unmapped with the last', async () => {
   const printed = await run('h.mjs', `${HELD}
     let array = await (async () => (await openModel('model.safetensors')).tensor('bias'))();
     await collect();
@@ -145,7 +145,7 @@ test('arrays outlive their model, and the file is let go of with the last', asyn
   expect(printed).toBe('1 1 true 2\n0\n');
 });
 
-test('opens 2 GiB, and reads a tensor of it, in the memory of that tensor', async () => {
+test('opens 2 GiB, and reads one tensor, with the memory of that tensor', async () => {
   writeSparse(join(folder, 'two.safetensors'), 512);
   const printed = await run('l.mjs', `${HELD}
     const warm = await openModel('model.safetensors');
@@ -163,10 +163,10 @@ test('opens 2 GiB, and reads a tensor of it, in the memory of that tensor', asyn
   const [nbytes, sum, opened, viewed] = printed.trim().split(' ').map(Number);
   expect([nbytes, sum]).toEqual([2 ** 31, 0]);
   expect(opened).toBeLessThan(5);
-  expect(viewed).toBeLessThan(10); // 4 MiB of which are the tensor's
+  expect(viewed).toBeLessThan(10); // including 4 MiB of the tensor
 });
 
-test('arrays of gigabytes are collected, or there when the process ends', async () => {
+test('arrays of gigabytes are collected, or still in use when the process ends', async () => {
   const printed = await run('m.mjs', `${HELD}
     for (let i = 0; i < 3; ++i) {
       const model = await openModel('long.safetensors');
@@ -179,7 +179,7 @@ test('arrays of gigabytes are collected, or there when the process ends', async 
   expect(printed).toBe('256\n');
 });
 
-test('keeps no memory and no files over 10,000 models', async () => {
+test('leaks no memory and no files over 10,000 models', async () => {
   const printed = await run('i.mjs', `${HELD}
     import { readdirSync } from 'node:fs';
     async function some(count) {
@@ -195,14 +195,14 @@ test('keeps no memory and no files over 10,000 models', async () => {
     const before = await some(10_000);
     const after = await some(10_000);
     console.log((after - before) / 1e6, readdirSync('/proc/self/fd').length, maps());`,
-    '--max-semi-space-size=1'); // which else grows by itself
+    '--max-semi-space-size=1'); // otherwise it grows by itself
   const [grown, files, maps] = printed.trim().split(' ').map(Number);
   expect(grown).toBeLessThan(10);
   expect(files).toBeLessThan(60);
   expect(maps).toBe(0);
 });
 
-test('aborted work keeps no memory', async () => {
+test('aborted work leaks no memory', async () => {
   const printed = await run('j.mjs', `${HELD}
     import { quantizeModel } from 'ballast';
     async function some(count) {

@@ -22,13 +22,13 @@ beforeAll(async () => {
   url = await server.listen();
 });
 
-/** Lets all later requests wait for ever. */
+/** Never responds to later requests. */
 function stall(): void {
   server.before = () => true;
 }
 
 describe('a model on a server', () => {
-  test('opens, is read and sliced, and has no views', async () => {
+  test('opens, is read and sliced, and refuses tensor()', async () => {
     const model = await openModel(`${url}/model.safetensors`);
     expect(model.names).toHaveLength(2);
     expect(await model.read('bias')).toEqual(noise(64));
@@ -50,11 +50,11 @@ describe('a model on a server', () => {
     expect((await validateModel(model, join(folder, 'q'))).cosineSimilarity).toBe(report.cosineSimilarity);
   });
 
-  test('that is not there is missing', async () => {
+  test('that does not exist is a MissingError', async () => {
     await expect(openModel(`${url}/no.safetensors`)).rejects.toMatchObject({ code: 'ERR_BALLAST_NOT_FOUND' });
   });
 
-  test('that does not answer holds no local work up', async () => {
+  test('that does not respond does not delay local work', async () => {
     stall();
     const controller = new AbortController();
     const hung = Array.from({ length: 80 }, () => openModel(`${url}/model.safetensors`, { signal: controller.signal }).catch(() => undefined));
@@ -68,7 +68,7 @@ describe('a model on a server', () => {
     }
   });
 
-  test('that does not answer is waited for until the signal', async () => {
+  test('that does not respond is waited for until the signal is aborted', async () => {
     const model = await openModel(`${url}/large.safetensors`);
     stall();
     try {
@@ -92,7 +92,7 @@ describe('a model on a server', () => {
 });
 
 describe('downloadModel()', () => {
-  test('fetches whole files, tells how far it is, and does not fetch them again', async () => {
+  test('downloads whole files, reports progress, and does not download them again', async () => {
     const seen: ProgressReport[] = [];
     const out = join(folder, 'down');
     const report = await downloadModel(`${url}/large.safetensors`, out, { sync: false, progress: (each) => seen.push(each) });
@@ -102,7 +102,7 @@ describe('downloadModel()', () => {
     expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);
   });
 
-  test('is stopped by what its callback says to the last report, and gone on from by the next', async () => {
+  test('can be cancelled by the last report, and resumes with the next call', async () => {
     const out = join(folder, 'late');
     const isLast = ({ done, total }: ProgressReport) => done === total;
     await expect(downloadModel(`${url}/large.safetensors`, out, { progress: (each) => !isLast(each) })).rejects.toBeInstanceOf(CancelledError);
@@ -112,7 +112,7 @@ describe('downloadModel()', () => {
     expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);
   });
 
-  test('takes some files of a folder', async () => {
+  test('downloads only the matching files of a folder', async () => {
     const report = await downloadModel(`${url}/qwen3/`, join(folder, 'some'), { include: ['*.json'], sync: false });
     expect(report.files.map((each) => each.path)).toEqual([join(folder, 'some/config.json')]);
   });

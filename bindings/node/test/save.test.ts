@@ -18,7 +18,7 @@ beforeEach(() => {
 });
 
 describe('saveFile()', () => {
-  test('writes every kind of array as its own dtype', async () => {
+  test('writes every kind of array with its own dtype', async () => {
     const tensors = {
       i8: Int8Array.of(-1), u8: Uint8Array.of(1), clamped: Uint8ClampedArray.of(300), i16: Int16Array.of(-2), u16: Uint16Array.of(2),
       i32: Int32Array.of(-3), u32: Uint32Array.of(3), f32: Float32Array.of(0.5), f64: Float64Array.of(0.25), i64: BigInt64Array.of(-4n),
@@ -40,7 +40,7 @@ describe('saveFile()', () => {
     expect(model.info('raw').shape).toEqual([2, 1]);
   });
 
-  test('takes a Map, parts of arrays and shared memory', async () => {
+  test('accepts a Map, subarrays and shared memory', async () => {
     const shared = new Float32Array(new SharedArrayBuffer(8)).fill(3);
     await saveFile(new Map<string, ArrayBufferView | TensorData>([['1', shared], ['0', Float32Array.of(1, 2, 3).subarray(1)]]), path);
     const model = await openModel(path);
@@ -59,13 +59,13 @@ describe('saveFile()', () => {
     expect(() => model.tensor('b')).toThrow(expect.objectContaining({ code: 'ERR_BALLAST_UNSUPPORTED' }));
   });
 
-  test.each([['4.5kB', 2], ['1 MB', 1], [4500, 2]])('takes %j as the size of a shard', async (maxShardBytes, files) => {
+  test.each([['4.5kB', 2], ['1 MB', 1], [4500, 2]])('accepts %j as the size of a shard', async (maxShardBytes, files) => {
     const place = join(folder, `sized-${maxShardBytes}`);
     await saveFile({ a: new Float32Array(1000), b: new Float32Array(1000) }, place, { maxShardBytes, sync: false });
     expect((await openModel(place)).files).toHaveLength(files);
   });
 
-  test('writes large tensors in pieces, and tells how far it is', async () => {
+  test('writes large tensors in pieces, and reports progress', async () => {
     const large = Uint32Array.from({ length: 3_000_001 }, (_, i) => i);
     const seen: ProgressReport[] = [];
     await saveFile({ small: Uint8Array.of(1), large }, path, { sync: false, progress: (report) => seen.push(report) });
@@ -112,18 +112,18 @@ describe('saveFile()', () => {
     expect(existsSync(path)).toBe(false);
   });
 
-  test('says why nothing can be written there', async () => {
+  test('reports why it cannot write', async () => {
     await expect(saveFile({}, join(folder, 'no/such/folder.safetensors'))).rejects.toSatisfy((error) => error instanceof WriteError && error.errno === 2);
   });
 
-  test('does not fall over memory that is taken away meanwhile', async () => {
+  test('reports a buffer that is detached while it is saved', async () => {
     const array = new Float32Array(4_000_000);
     const give = () => array.length > 0 && structuredClone(array, { transfer: [array.buffer] });
     await expect(saveFile({ array }, path, { progress: () => void give() })).rejects.toThrow("tensor 'array' had 16000000 bytes and has 0: its buffer was detached or resized while it was saved");
     expect(existsSync(path)).toBe(false);
   });
 
-  test('stops by its signal or its callback, and leaves nothing behind', async () => {
+  test('is cancelled by its signal or its callback, and leaves no files', async () => {
     const before = filesIn(folder);
     const large = { large: new Uint8Array(16 << 20) };
     const reason = new Error('enough');
@@ -135,7 +135,7 @@ describe('saveFile()', () => {
     expect(filesIn(folder)).toEqual(before);
   });
 
-  test('refuses memory that was given away', async () => {
+  test('refuses a detached buffer', async () => {
     const gone = new Float32Array(8);
     structuredClone(gone.buffer, { transfer: [gone.buffer] });
     await expect(saveFile({ a: gone }, join(folder, 'gone.safetensors'))).rejects.toThrow(ArgumentError);

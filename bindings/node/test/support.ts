@@ -1,4 +1,4 @@
-// What tests share: folders, models made by the package itself, servers, and programs of their own.
+// Shared by the tests: folders, models, servers and programs.
 
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
@@ -14,14 +14,14 @@ import { afterAll } from 'vitest';
 export const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
 export const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
-/** A folder that is gone after the tests of the file. */
+/** A folder that is deleted after the tests of the file. */
 export function tempFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'ballast-'));
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** Numbers that are always the same, from -0.04 to 0.04. */
+/** Pseudorandom numbers from -0.04 to 0.04, always the same. */
 export function noise(count: number): Float32Array {
   let state = 1;
   return Float32Array.from({ length: count }, () => {
@@ -34,7 +34,7 @@ export function bf16(values: Float32Array): BF16Array {
   return BF16Array.from(new Uint32Array(values.buffer, values.byteOffset, values.length), (bits) => bits >>> 16) as BF16Array;
 }
 
-/** embed.weight, BF16 [64, 32], and bias, F32 [64]. */
+/** Writes embed.weight, BF16 [64, 32], and bias, F32 [64]. */
 export async function writeSample(path: string): Promise<string> {
   await saveFile({ 'embed.weight': tensorOf(bf16(noise(64 * 32)), [64, 32]), bias: noise(64) }, path, { sync: false });
   return path;
@@ -47,7 +47,7 @@ const CONFIG = {
 
 export type Shapes = Record<string, number[]>;
 
-/** The tensors of a Qwen3 of two layers. */
+/** The tensors of a Qwen3 model of two layers. */
 export function qwen3Shapes(): Shapes {
   const shapes: Shapes = { 'model.embed_tokens.weight': [64, 32], 'model.norm.weight': [32] };
   for (const layer of [0, 1]) {
@@ -69,7 +69,7 @@ export function qwen3Shapes(): Shapes {
 
 export const elements = (shape: number[]) => shape.reduce((count, dim) => count * dim, 1);
 
-/** A Qwen3 of two layers as a directory. */
+/** Writes a directory with a Qwen3 model of two layers. */
 export async function writeQwen3(folder: string, shapes = qwen3Shapes(), file = 'model.safetensors', config: object = CONFIG): Promise<string> {
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
@@ -103,7 +103,7 @@ export function filesIn(folder: string): string[] {
   return readdirSync(folder, { recursive: true } as object).map(String).sort();
 }
 
-/** Serves files by ranges, on a port of its own. `before` may take a request over. */
+/** Serves files with range requests. `before` returns true if it handled the request. */
 export class RangeServer {
   readonly requests: string[] = [];
   before: (request: IncomingMessage, response: ServerResponse) => boolean = () => false;
@@ -139,7 +139,7 @@ export class RangeServer {
   }
 }
 
-/** Runs Node in a folder, and gives what it printed and its exit code. */
+/** Runs Node in a folder, and returns its exit code and what it printed. */
 export function runNode(folder: string, ...given: string[]): Promise<{ code: number | string; printed: string }> {
   return new Promise((done) => {
     const options = { cwd: folder, timeout: 50_000 };
@@ -149,7 +149,7 @@ export function runNode(folder: string, ...given: string[]): Promise<{ code: num
   });
 }
 
-/** A folder whose programs find the package by its name: a link, as npm makes for a package that is a folder. */
+/** Links the package into a folder, as npm does for a package that is a directory. */
 export function withPackage(folder: string): string {
   mkdirSync(join(folder, 'node_modules'), { recursive: true });
   symlinkSync(PACKAGE, join(folder, 'node_modules/ballast'));

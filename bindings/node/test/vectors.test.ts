@@ -1,4 +1,4 @@
-// The vectors that all front ends share: tests/vectors, which tests/python/test_vectors.py reads, too.
+// The test vectors in tests/vectors, which tests/python/test_vectors.py uses too.
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -56,14 +56,14 @@ describe.each(Object.entries(EXPECTED.files))('%s', (file, { metadata, tensors }
   });
 });
 
-test.each(Object.entries(EXPECTED.bad))('%s is refused as elsewhere', async (file, { error, message }) => {
+test.each(Object.entries(EXPECTED.bad))('%s is refused with the same error', async (file, { error, message }) => {
   const path = join(FOLDER, file);
   const thrown: unknown = await ballast.openModel(path).catch((each: unknown) => each);
   expect(thrown).toBeInstanceOf(ballast.BallastError);
   expect(thrown).toMatchObject({ name: error, message: `${path}: ${message}`, code: expect.stringMatching(/^ERR_BALLAST_[A-Z]+$/) });
 });
 
-test.each(['mlx', 'parquet'])('figures of quantization to %s are those of the vectors', async (format) => {
+test.each(['mlx', 'parquet'])('quantization to %s has the metrics of the vectors', async (format) => {
   const [file, kinds] = Object.entries(EXPECTED.quantized)[0]!;
   const { settings, report, sha256 } = kinds[format]!;
   const options = Object.fromEntries(Object.entries(settings).map(([name, value]) => [camel(name), value]));

@@ -42,12 +42,12 @@ describe('convertModel()', () => {
     expect(model.metadata).toEqual({ a: 'b' });
   });
 
-  test('writes MLX JSON, whatever the path is called', async () => {
+  test('writes MLX JSON to a path with any extension', async () => {
     await convertModel(sample, join(folder, 'as-mlx'), { format: 'mlx-json' });
     expect((await openModel(join(folder, 'as-mlx'))).format).toBe('mlx-json');
   });
 
-  test('has one error for each mistake', async () => {
+  test('has an error class for each kind of mistake', async () => {
     await expect(convertModel(join(folder, 'no'), join(folder, 'out'))).rejects.toBeInstanceOf(MissingError);
     await expect(convertModel(sample, join(folder, 'out'), { include: ['x*'] })).rejects.toMatchObject({ code: 'ERR_BALLAST_ARGUMENT' });
     await expect(convertModel(sample, join(folder, 'out.safetensors'), { dtypeRules: { bias: 'U8' } })).rejects.toBeInstanceOf(UnsupportedError);
@@ -75,7 +75,7 @@ describe.each(['mlx', 'parquet'] as const)('openModel() of %s', (format) => {
     expect(() => model.tensor('embed.weight')).toThrow(/decoded when they are read/);
   });
 
-  test('gives stored tensors otherwise, where there are some', async () => {
+  test('gives the stored tensors without decode', async () => {
     const model = await openModel(out);
     expect(model.has('embed.scales')).toBe(format === 'mlx');
     expect(model.info('embed.weight').dtype).toBe(format === 'mlx' ? 'U32' : 'BF16');
@@ -83,7 +83,7 @@ describe.each(['mlx', 'parquet'] as const)('openModel() of %s', (format) => {
 });
 
 describe('quantizeModel()', () => {
-  test('measures what it writes, as validateModel() does', async () => {
+  test('reports the same metrics as validateModel()', async () => {
     const out = join(folder, 'q');
     const report = await quantizeModel(sample, out, { bitWidth: 4, groupSize: 32, layerBitWidths: { embed: 8 } });
     expect(report).toMatchObject({ kept: 1, passed: true, wasDone: false, modality: null, calibration: null, bitsPerWeight: 9 });
@@ -110,19 +110,19 @@ describe('quantizeModel()', () => {
     expect(existsSync(out)).toBe(false);
   });
 
-  test('takes bits for bitWidth', async () => {
+  test('accepts bits for bitWidth', async () => {
     const report = await quantizeModel(sample, join(folder, 'bits'), { bits: 8, bitWidth: 8, groupSize: 32, sync: false });
     expect(report.layers[0]).toMatchObject({ bits: 8 });
     expect((await quantizeModel(sample, join(folder, 'bits'), { bits: 3, groupSize: 32, sync: false })).layers[0]).toMatchObject({ bits: 3 });
   });
 
-  test('with failFast refuses layers that are not good enough', async () => {
+  test('with failFast refuses layers below minAccuracy', async () => {
     const out = join(folder, 'low');
     await expect(quantizeModel(sample, out, { bitWidth: 2, groupSize: 32, minAccuracy: 0.999, failFast: true })).rejects.toBeInstanceOf(BelowMinimumError);
     expect(existsSync(out)).toBe(false);
   });
 
-  test('takes the config of a directory along', async () => {
+  test('copies the config of a directory', async () => {
     const out = join(folder, 'mlx');
     await quantizeModel(await writeQwen3(join(folder, 'qwen3')), out, { format: 'mlx', groupSize: 32 });
     const model = await openModel(out);
@@ -130,7 +130,7 @@ describe('quantizeModel()', () => {
   });
 });
 
-test('ten at a time may write to one path', async () => {
+test('ten conversions at once may write to one path', async () => {
   const out = join(folder, 'same.safetensors');
   await Promise.all(Array.from({ length: 10 }, () => convertModel(sample, out, { dtype: 'f16' })));
   expect((await openModel(out)).info('embed.weight').dtype).toBe('F16');
@@ -146,7 +146,7 @@ const WORKS: [string, Work][] = [
   ['diffModels', (_, options, source = large) => diffModels(source, source, options as DiffOptions)],
 ];
 
-describe('the error of work', () => {
+describe('errors of work', () => {
   async function caller(work: () => Promise<unknown>): Promise<unknown> {
     return await work();
   }
@@ -157,7 +157,7 @@ describe('the error of work', () => {
     ['convertModel', () => convertModel(join(folder, 'no'), join(folder, 'out'))],
     ['saveFile', () => saveFile({}, join(folder, 'no/such/file.safetensors'))],
     ['quantizeModel', () => quantizeModel(sample, join(folder, 'out'), { layerBitWidths: { nothing: 4 } })],
-  ])('%s() tells who awaits it', async (name, work) => {
+  ])('%s() has the stack of the caller', async (name, work) => {
     const error = (await caller(work).catch((each: unknown) => each)) as Error;
     expect(error.stack).toContain(`${error.name}: ${error.message}`);
     expect(error.stack).toContain(name.split(' ')[0]);
@@ -166,10 +166,10 @@ describe('the error of work', () => {
   });
 });
 
-describe.each(WORKS)('%s() that is watched', (name, work) => {
+describe.each(WORKS)('%s() with progress or a signal', (name, work) => {
   const out = join(folder, name);
 
-  test('tells how far it is, to the end, before its promise', async () => {
+  test('reports its progress, to the end, before its promise resolves', async () => {
     const seen: ProgressReport[] = [];
     let settled = false;
     await work(out, { progress: (report) => { expect(settled).toBe(false); seen.push(report); } });
@@ -181,14 +181,14 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
     expect(seen.map((each) => each.done)).toEqual(seen.map((each) => each.done).sort((a, b) => a - b));
   });
 
-  test('runs its callback in the context of its caller', async () => {
+  test('calls progress in the async context of the caller', async () => {
     const storage = new AsyncLocalStorage<string>();
     const seen = new Set<string | undefined>();
     await storage.run('here', () => work(out, { progress: () => seen.add(storage.getStore()) }));
     expect([...seen]).toEqual(['here']);
   });
 
-  test('is stopped by its callback or its signal, and leaves nothing behind', async () => {
+  test('is cancelled by its callback or its signal, and leaves no files', async () => {
     const long = name === 'convertModel' ? writeSparse(join(folder, 'long.safetensors'), 256) : large;
     const before = filesIn(folder);
     const gone = join(folder, `${name}-gone`);
@@ -203,7 +203,7 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
     expect(filesIn(folder)).toEqual(before);
   });
 
-  test('is stopped by what its callback says to the last report', async () => {
+  test('can be cancelled by the last report', async () => {
     const before = filesIn(folder);
     const gone = join(folder, `${name}-late`);
     const reason = new Error('late');
@@ -215,7 +215,7 @@ describe.each(WORKS)('%s() that is watched', (name, work) => {
     expect(filesIn(folder)).toEqual(before);
   });
 
-  test('wants an answer at once', async () => {
+  test('refuses a callback that returns a promise', async () => {
     const gone = join(folder, `${name}-promised`);
     await expect(work(gone, { progress: () => Promise.reject(new Error('of nobody')) })).rejects.toThrow(
       new TypeError('progress returned a promise; it must be synchronous'));
