@@ -33,3 +33,15 @@ def test_links_lead_to_files_and_headings(page):
         assert file.exists(), target
         if anchor and file.suffix == ".md":
             assert anchor in anchors(file.read_text()), target
+
+
+def test_flows_name_files_and_functions_that_exist():
+    text = (REPO / "docs/flows.md").read_text()
+    lines = [line for block in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    assert len(lines) > 100
+    for line in lines:
+        files, names = re.fullmatch(r" *(\S+\.cc(?:, \S+\.cc)*) {2,}(.*)", line).groups()
+        code = "".join((REPO / file).read_text() for file in files.split(", "))
+        for name in re.split(r"[:;] ", names)[0].split(", "):
+            if re.fullmatch(r"[\w:]+", name):
+                assert name.rpartition("::")[2] in code, line
