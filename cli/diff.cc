@@ -13,7 +13,9 @@
 #include <ballast/text.h>
 
 #include "command.h"
+#include "display_width.h"
 #include "format.h"
+#include "table.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -22,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostRows = 20;
+constexpr std::size_t kIndent = 2;
 
 struct Options {
   std::string a;
@@ -66,14 +69,16 @@ void print_names(const std::string& title, std::vector<std::string> names) {
   if (names.empty()) return;
   std::ranges::sort(names, natural_less);
   print("\n{}\n", tinted(Tone::kDim, title));
-  for (const std::string& name : std::span(names).first(std::min(names.size(), kMostRows))) print("  {}\n", label_text(name));
+  std::vector<std::string> labels;
+  for (const std::string& name : std::span(names).first(std::min(names.size(), kMostRows))) labels.push_back(label_text(name));
+  const std::vector<std::size_t> rooms(labels.size(), output_columns() - kIndent);
+  for (const std::string& label : shortened(labels, rooms)) print("  {}\n", label);
   print_more(names.size());
 }
 
 std::string values_text(const TensorDifference& tensor) {
   if (!tensor.values) return "–";
-  if (tensor.values->count == 0) return "equal";
-  return fmt::format("{} of {}", grouped(tensor.values->count), grouped(tensor.values->values));
+  return tensor.values->count == 0 ? "equal" : grouped(tensor.values->count);
 }
 
 std::string largest_text(const TensorDifference& tensor) {
@@ -94,42 +99,35 @@ void print_changed(std::vector<TensorDifference> changed) {
   });
   const auto shown = std::span(changed).first(std::min(changed.size(), kMostRows));
   const auto pair = [](std::string a, const std::string& b) { return a == b ? a : fmt::format("{} → {}", a, b); };
-  struct Row {
-    std::string name, dtype, shape, values, largest;
-  };
-  std::vector<Row> rows{
-      {.name = "changed", .dtype = "dtype", .shape = "shape", .values = "values differ", .largest = "max |a − b|"}};
+  Table table({{.title = "changed", .least = 24},
+               {.title = "dtype"},
+               {.title = "shape", .least = 12},
+               {.title = "values differ", .right = true},
+               {.title = "of", .right = true, .drop = 1},
+               {.title = "max |a − b|", .right = true}},
+              kIndent);
   for (const TensorDifference& tensor : shown) {
-    rows.push_back({.name = label_text(tensor.name),
-                    .dtype = pair(std::string(name(tensor.dtype_a)), std::string(name(tensor.dtype_b))),
-                    .shape = pair(shape_text(tensor.shape_a), shape_text(tensor.shape_b)),
-                    .values = values_text(tensor),
-                    .largest = largest_text(tensor)});
+    table.add({label_text(tensor.name), pair(std::string(name(tensor.dtype_a)), std::string(name(tensor.dtype_b))),
+               pair(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), values_text(tensor),
+               tensor.values ? grouped(tensor.values->values) : "", largest_text(tensor)});
   }
-  const auto columns = [&](std::string Row::* column) {
-    std::size_t most = 0;
-    for (const Row& row : rows) most = std::max(most, width(row.*column));
-    return most;
-  };
   print("\n");
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    const std::string line =
-        fmt::format("  {:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>11}", row.name, columns(&Row::name), row.dtype, columns(&Row::dtype),
-                    row.shape, columns(&Row::shape), row.values, columns(&Row::values), row.largest);
-    print("{}\n", i == 0 ? tinted(Tone::kDim, line) : line);
-  }
+  table.print();
   print_more(changed.size());
 }
 
 void print_text(const Options& options, const DiffReport& found) {
-  const std::string verdict = found.equal() ? tinted(Tone::kGreen, "equal") : tinted(Tone::kRed, "different");
-  print("{} and {}: {}  ({} the same", tinted(Tone::kBold, escape(without_secrets(options.a))),
-        tinted(Tone::kBold, escape(without_secrets(options.b))), verdict, counted(found.same, "tensor"));
-  if (!found.changed.empty()) print(", {} changed", grouped(found.changed.size()));
-  if (!found.only_a.empty()) print(", {} only in the first", grouped(found.only_a.size()));
-  if (!found.only_b.empty()) print(", {} only in the second", grouped(found.only_b.size()));
-  print(")\n");
+  print("{} and {}: ", tinted(Tone::kBold, escape(without_secrets(options.a))),
+        tinted(Tone::kBold, escape(without_secrets(options.b))));
+  if (found.equal()) {
+    print("{}  ({})\n", tinted(Tone::kGreen, "equal"), counted(found.same, "tensor"));
+  } else {
+    print("{}\n{} equal", tinted(Tone::kRed, "different"), counted(found.same, "tensor"));
+    if (!found.changed.empty()) print(", {} changed", grouped(found.changed.size()));
+    if (!found.only_a.empty()) print(", {} only in the first", grouped(found.only_a.size()));
+    if (!found.only_b.empty()) print(", {} only in the second", grouped(found.only_b.size()));
+    print("\n");
+  }
   print_names(fmt::format("  only in {}", escape(without_secrets(options.a))), found.only_a);
   print_names(fmt::format("  only in {}", escape(without_secrets(options.b))), found.only_b);
   print_changed(found.changed);

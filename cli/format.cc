@@ -46,22 +46,7 @@ std::string shape_text(Shape shape) {
   return fmt::format("[{}, … {} dims]", fmt::join(shape.first(kMostDims), ", "), shape.size());
 }
 
-std::string label_text(std::string_view name) {
-  constexpr std::size_t kLongest = 120;
-  if (name.empty()) return "''";
-  if (name.size() <= kLongest) return escape(name);
-  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(name[i]) & 0xc0U) == 0x80; };
-  std::size_t head = kLongest / 2;
-  while (continues(head)) --head;
-  std::size_t tail = name.size() - kLongest / 4;
-  while (continues(tail)) ++tail;
-  return fmt::format("{}…{}", escape(name.substr(0, head)), escape(name.substr(tail)));
-}
-
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; }));
-}
+std::string label_text(std::string_view name) { return name.empty() ? "''" : escape(name); }
 
 std::string counted(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
@@ -84,25 +69,6 @@ bool natural_less(std::string_view a, std::string_view b) {
   }
   if (a.empty() != b.empty()) return a.empty();
   return whole_a < whole_b;
-}
-
-std::string shortened(const std::string& label, std::size_t columns) {
-  if (width(label) <= columns) return label;
-  const auto is_inside = [&](std::size_t at) {
-    return at < label.size() && (static_cast<unsigned char>(label[at]) & 0xc0U) == 0x80U;
-  };
-  const std::size_t room = columns - 1;
-  std::size_t begin = 0;
-  for (std::size_t next = 0; next < label.size() && width(std::string_view(label).substr(0, next)) <= room / 2;) {
-    begin = next++;
-    while (is_inside(next)) ++next;
-  }
-  std::size_t end = label.size();
-  for (std::size_t next = label.size(); next > 0 && width(std::string_view(label).substr(next)) <= room - room / 2;) {
-    end = next--;
-    while (is_inside(next)) --next;
-  }
-  return label.substr(0, begin) + "…" + label.substr(end);
 }
 
 }  // namespace ballast::cli

@@ -11,16 +11,9 @@ namespace ballast::cli {
 std::string human_bytes(std::uint64_t bytes);                     // 1.19 GB; decimal units
 std::string grouped(std::uint64_t number);                        // 596,049,920
 std::string shape_text(Shape shape);                              // [1024, 3072]
-std::string label_text(std::string_view name);                    // escaped, and cut in the middle when it is too long for a line
+std::string label_text(std::string_view name);                    // escaped; '' if empty
 std::string counted(std::uint64_t count, std::string_view noun);  // 1 tensor, 310 tensors
-
-// The columns that UTF-8 text takes, near enough: one per code point.
-std::size_t width(std::string_view text);
 
 // Whether `a` comes before `b` when runs of digits count as numbers: layers.2 before layers.10.
 bool natural_less(std::string_view a, std::string_view b);
-
-// A label of at most so many columns, with … in its middle if something is left out.
-std::string shortened(const std::string& label, std::size_t columns);
-
 }  // namespace ballast::cli

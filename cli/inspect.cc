@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,8 +16,10 @@
 #include <ballast/values.h>
 
 #include "command.h"
+#include "display_width.h"
 #include "format.h"
 #include "inspect_quantized.h"
+#include "table.h"
 #include "terminal.h"
 #include "tree.h"
 
@@ -145,63 +148,56 @@ void print_summary(const Model& model, const Selection& selection, const Inspect
 }
 
 void print_metadata(const Metadata& metadata) {
-  constexpr std::size_t kLongest = 100;
   constexpr std::size_t kMost = 20;
+  constexpr std::size_t kWidestKey = 32;
+  constexpr std::size_t kLongest = 4096;  // of a value; escaping more is a waste
   std::size_t shown = 0;
   for (const auto& [key, value] : metadata) {
     if (++shown > kMost) {
       print("{} … {} more; --json has them all\n", tinted(Tone::kDim, "metadata"), grouped(metadata.size() - kMost));
       return;
     }
-    const bool is_long = value.size() > kLongest;
-    print("{} {} = {}{}\n", tinted(Tone::kDim, "metadata"), label_text(key), escape(value.substr(0, kLongest)),
-          is_long ? fmt::format("… ({} bytes)", grouped(value.size())) : "");
+    const std::string start = fmt::format(" {} = ", shortened(label_text(key), kWidestKey));
+    const std::string text = escape(value.substr(0, kLongest));
+    const std::size_t room = output_columns() - display_width("metadata") - display_width(start);
+    const std::string size = fmt::format("… ({} bytes)", grouped(value.size()));
+    const bool fits = value.size() <= kLongest && display_width(text) <= room;
+    print("{}{}{}\n", tinted(Tone::kDim, "metadata"), start, fits ? text : beginning(text, room - display_width(size)) + size);
   }
-}
-
-std::string pad(std::string_view text, std::size_t columns) {
-  return std::string(text) + std::string(columns - std::min(columns, width(text)), ' ');
 }
 
 void print_tree(std::span<const TensorInfo* const> tensors) {
-  constexpr std::size_t kWidestLabel = 64;
-  const std::vector<TreeRow> rows = make_tree(tensors);
-  std::size_t labels = 0;
-  std::size_t dtypes = 5;
-  std::size_t shapes = 5;
-  for (const TreeRow& row : rows) {
-    labels = std::max(labels, std::min(kWidestLabel, width(row.branch) + width(row.label)));
-    dtypes = std::max(dtypes, row.dtype.size());
-    shapes = std::max(shapes, row.shape.size());
+  Table table({{.title = "", .least = 24},
+               {.title = "dtype"},
+               {.title = "shape", .least = 16},
+               {.title = "tensors", .right = true},
+               {.title = "size", .right = true}});
+  for (const TreeRow& row : make_tree(tensors)) {
+    Cell label = row.label;
+    label.branch = row.branch;
+    table.add({label, row.dtype, row.shape, grouped(row.tensors), human_bytes(row.bytes)});
   }
-  const std::string head =
-      fmt::format("{}  {}  {}  {:>8}  {:>8}", pad("", labels), pad("dtype", dtypes), pad("shape", shapes), "tensors", "size");
-  print("\n{}\n", tinted(Tone::kDim, head));
-  for (const TreeRow& row : rows) {
-    const std::size_t label_room = labels - std::min(labels, width(row.branch));
-    print("{}{}  {}  {}  {:>8}  {:>8}\n", tinted(Tone::kDim, row.branch), pad(row.label, label_room), pad(row.dtype, dtypes),
-          pad(row.shape, shapes), grouped(row.tensors), human_bytes(row.bytes));
-  }
-}
-
-std::size_t name_column(std::span<const TensorInfo* const> tensors) {
-  constexpr std::size_t kWidest = 72;
-  std::size_t columns = 6;
-  for (const TensorInfo* const tensor : tensors) columns = std::max(columns, width(label_text(tensor->name)));
-  return std::min(columns, kWidest);
+  print("\n");
+  table.print();
 }
 
 void print_tensors(const Model& model, std::span<const TensorInfo* const> tensors) {
-  const std::size_t names = name_column(tensors);
-  std::size_t shapes = 5;
-  for (const TensorInfo* const tensor : tensors) shapes = std::max(shapes, shape_text(tensor->shape).size());
-  print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:<11}  {}  {:>8}  data_offsets", pad("tensor", names), "dtype",
-                                                 pad("shape", shapes), "size")));
+  std::vector<Column> columns{{.title = "tensor", .least = 24},
+                              {.title = "dtype"},
+                              {.title = "shape", .least = 12},
+                              {.title = "size", .right = true, .drop = 1},
+                              {.title = "data_offsets"}};
+  const bool several = model.files().size() > 1;
+  if (several) columns.push_back({.title = "file", .least = 24, .drop = 2});
+  Table table(std::move(columns));
   for (const TensorInfo* const tensor : tensors) {
-    const std::string file = model.files().size() > 1 ? "  " + escape(model.files()[tensor->file].path) : "";
-    print("{}  {:<11}  {}  {:>8}  [{}, {}]{}\n", pad(label_text(tensor->name), names), name(tensor->dtype),
-          pad(shape_text(tensor->shape), shapes), human_bytes(tensor->bytes()), tensor->begin, tensor->end, file);
+    std::vector<Cell> cells{label_text(tensor->name), name(tensor->dtype), shape_text(tensor->shape),
+                            human_bytes(tensor->bytes()), fmt::format("[{}, {}]", tensor->begin, tensor->end)};
+    if (several) cells.emplace_back(escape(std::filesystem::path(model.files()[tensor->file].path).filename().string()));
+    table.add(std::move(cells));
   }
+  print("\n");
+  table.print();
 }
 
 // Bars from ▁ to █, the tallest for the fullest bin; a blank for an empty one.
@@ -220,40 +216,49 @@ std::string sparkline(const TensorStats& stats) {
   return line;
 }
 
-std::string flagged(std::uint64_t count) {
-  const std::string text = fmt::format("{:>9}", grouped(count));
-  return count == 0 ? text : tinted(Tone::kRed, text);
-}
+Cell flagged(std::uint64_t count) { return {grouped(count), count == 0 ? Tone::kPlain : Tone::kRed}; }
 
+// NaN and Inf are the first columns to leave out if there are none, else the last.
 void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats) {
-  const std::size_t names = name_column(tensors);
-  print("\n{}\n", tinted(Tone::kDim, fmt::format("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {:>9}  {:>9}  histogram",
-                                                 pad("tensor", names), "min", "max", "mean", "std", "zeros", "NaN", "Inf")));
+  const auto any = [&](std::uint64_t TensorStats::* count) {
+    return std::ranges::any_of(stats, [&](const auto& of) { return of && (*of).*count > 0; });
+  };
+  Table table({{.title = "tensor", .least = 24},
+               {.title = "min", .right = true},
+               {.title = "max", .right = true},
+               {.title = "mean", .right = true, .drop = 4},
+               {.title = "std", .right = true},
+               {.title = "zeros", .right = true, .drop = 3},
+               {.title = "NaN", .right = true, .drop = any(&TensorStats::nans) ? 6U : 1U},
+               {.title = "Inf", .right = true, .drop = any(&TensorStats::infinities) ? 6U : 2U},
+               {.title = "histogram", .drop = 5}});
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string label = pad(label_text(tensors[i]->name), names);
+    const std::string label = label_text(tensors[i]->name);
     if (!stats[i]) {
-      print("{}  {}\n", label, tinted(Tone::kDim, fmt::format("{} has no agreed packing", name(tensors[i]->dtype))));
+      table.add_remark(label, fmt::format("{} has no agreed packing", name(tensors[i]->dtype)));
       continue;
     }
     const TensorStats& of = *stats[i];
-    if (of.finite() == 0) {
-      print("{}  {:>10}  {:>10}  {:>10}  {:>10}  {:>11}  {}  {}\n", label, "–", "–", "–", "–", grouped(of.zeros),
-            flagged(of.nans), flagged(of.infinities));
-      continue;
-    }
-    print("{}  {:>10.4g}  {:>10.4g}  {:>10.3g}  {:>10.4g}  {:>11}  {}  {}  {}\n", label, of.min, of.max, of.mean, of.deviation,
-          grouped(of.zeros), flagged(of.nans), flagged(of.infinities), sparkline(of));
+    const auto value = [&](double number, int digits) { return of.finite() == 0 ? "–" : fmt::format("{:.{}g}", number, digits); };
+    table.add({label, value(of.min, 4), value(of.max, 4), value(of.mean, 3), value(of.deviation, 4), grouped(of.zeros),
+               flagged(of.nans), flagged(of.infinities), of.finite() == 0 ? "" : sparkline(of)});
   }
+  print("\n");
+  table.print();
 }
 
 void print_dtypes(std::span<const TensorInfo* const> tensors) {
   const auto totals = totals_by_dtype(tensors);
   if (totals.empty()) return;
-  print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "dtype", "tensors", "parameters", "size")));
+  Table table({{.title = "dtype"},
+               {.title = "tensors", .right = true},
+               {.title = "parameters", .right = true},
+               {.title = "size", .right = true}});
   for (const auto& [dtype, total] : totals) {
-    print("{:<11}  {:>8}  {:>18}  {:>8}\n", name(dtype), grouped(total.tensors), grouped(total.parameters),
-          human_bytes(total.bytes));
+    table.add({name(dtype), grouped(total.tensors), grouped(total.parameters), human_bytes(total.bytes)});
   }
+  print("\n");
+  table.print();
 }
 
 Exit inspect(const InspectOptions& options) {

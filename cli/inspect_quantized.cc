@@ -12,6 +12,7 @@
 #include <ballast/text.h>
 
 #include "format.h"
+#include "table.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -29,9 +30,15 @@ Json totals_json(const Totals& totals) {
   return {{"tensors", totals.tensors}, {"parameters", totals.parameters}, {"bytes", totals.bytes}};
 }
 
+const std::string kUnquantizedKey = "kept";
+const std::string kUnquantizedText = "unquantized";
+
+// A key of the JSON document.
 std::string width_name(const Weight& tensor) {
-  return tensor.is_quantized() ? fmt::format("int{} of {}", tensor.storage.bits, tensor.storage.group_size) : "kept";
+  return tensor.is_quantized() ? fmt::format("int{} of {}", tensor.storage.bits, tensor.storage.group_size) : kUnquantizedKey;
 }
+
+std::string width_text(const Weight& tensor) { return tensor.is_quantized() ? width_name(tensor) : kUnquantizedText; }
 
 std::map<std::string, Totals> totals_by_width(const Weights& model) {
   std::map<std::string, Totals> totals;
@@ -80,19 +87,17 @@ Exit print_json(const QuantizedView& view, const Weights& model, const std::vect
 }
 
 void print_tensors(const std::vector<const Weight*>& tensors) {
-  std::size_t names = 6;
-  std::size_t shapes = 5;
+  Table table({{.title = "tensor", .least = 24},
+               {.title = "dtype"},
+               {.title = "shape", .least = 12},
+               {.title = "stored as"},
+               {.title = "size", .right = true}});
   for (const Weight* const tensor : tensors) {
-    names = std::max(names, width(label_text(tensor->name)));
-    shapes = std::max(shapes, shape_text(tensor->shape).size());
+    table.add({label_text(tensor->name), name(tensor->dtype), shape_text(tensor->shape), width_text(*tensor),
+               human_bytes(tensor->bytes)});
   }
-  print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:<11}  {:<{}}  {:<12}  {:>8}", "tensor", names, "dtype", "shape",
-                                                 shapes, "stored as", "size")));
-  for (const Weight* const tensor : tensors) {
-    const std::string label = label_text(tensor->name);
-    print("{}{:{}}  {:<11}  {:<{}}  {:<12}  {:>8}\n", label, "", names - width(label), name(tensor->dtype),
-          shape_text(tensor->shape), shapes, width_name(*tensor), human_bytes(tensor->bytes));
-  }
+  print("\n");
+  table.print();
 }
 
 }  // namespace
@@ -104,11 +109,16 @@ Json widths_json(const Weights& model) {
 }
 
 Exit print_widths(const Weights& model) {
-  print("\n{}\n", tinted(Tone::kDim, fmt::format("{:<11}  {:>8}  {:>18}  {:>8}", "stored as", "tensors", "parameters", "size")));
+  Table table({{.title = "stored as"},
+               {.title = "tensors", .right = true},
+               {.title = "parameters", .right = true},
+               {.title = "size", .right = true}});
   for (const auto& [width, totals] : totals_by_width(model)) {
-    print("{:<11}  {:>8}  {:>18}  {:>8}\n", width, grouped(totals.tensors), grouped(totals.parameters),
-          human_bytes(totals.bytes));
+    table.add({width == kUnquantizedKey ? kUnquantizedText : width, grouped(totals.tensors), grouped(totals.parameters),
+               human_bytes(totals.bytes)});
   }
+  print("\n");
+  table.print();
   const auto equalized = std::ranges::count_if(model.weights(), [](const Weight& weight) { return weight.storage.equalized; });
   if (equalized > 0) print("columns of {} are scaled\n", counted(static_cast<std::uint64_t>(equalized), "tensor"));
   const auto boundaries = model.time_boundaries();

@@ -14,7 +14,7 @@
 #include <ballast/weights.h>
 
 #include "command.h"
-#include "format.h"
+#include "display_width.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -30,13 +30,13 @@ std::string two_columns(const std::string& name, const std::string& description)
   for (std::size_t at = 0; at < description.size();) {
     const std::size_t end = std::min(description.find(' ', at), description.size());
     const std::string_view word = std::string_view(description).substr(at, end - at);
-    if (column > kColumn && column + 1 + width(word) > kWidth) {
+    if (column > kColumn && column + 1 + display_width(word) > kWidth) {
       text += "\n";
       column = 0;
     }
     const std::size_t gap = column < kColumn ? kColumn - column : 1;
     text.append(gap, ' ').append(word);
-    column += gap + width(word);
+    column += gap + display_width(word);
     at = end + 1;
   }
   return text + "\n";

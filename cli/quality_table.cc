@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,9 @@
 
 #include <ballast/text.h>
 
+#include "display_width.h"
 #include "format.h"
+#include "table.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -32,9 +35,19 @@ Json calibration_json(const std::optional<CalibrationReport>& calibration) {
 // How a layer came about, where that is not the same for all.
 std::string method_text(const LayerReport& layer) { return layer.method + (layer.equalized ? ", equalized" : ""); }
 
-std::string output_text(const LayerReport& layer) {
-  const auto& error = layer.quality.output_error;
-  return fmt::format("  {:>8}  {}", error ? fmt::format("{:.5f}", *error) : "", method_text(layer));
+std::vector<Cell> cells_of(const LayerReport& layer, double min_accuracy) {
+  const Quality& quality = layer.quality;
+  const std::string bits =
+      layer.bits == layer.planned_bits ? fmt::format("{}", layer.bits) : fmt::format("{}→{}", layer.planned_bits, layer.bits);
+  return {
+      label_text(layer.name),
+      bits,
+      fmt::format("{}", layer.group_size),
+      {fmt::format("{:.5f}", quality.cosine_similarity), quality.cosine_similarity < min_accuracy ? Tone::kRed : Tone::kPlain},
+      fmt::format("{:.5f}", quality.relative_rmse),
+      decibels(quality.sqnr_db),
+      fmt::format("{:.3g}", quality.max_error),
+      human_bytes(layer.bytes)};
 }
 
 }  // namespace
@@ -87,25 +100,32 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
     return left != right ? left > right : a->name < b->name;
   });
   const std::size_t shown = all ? layers.size() : std::min(layers.size(), kFew);
-  std::size_t widest = 12;
-  for (std::size_t i = 0; i < shown; ++i) widest = std::max(widest, width(label_text(layers[i]->name)));
   const bool calibrated =
       std::ranges::any_of(layers, [](const LayerReport* layer) { return layer->quality.output_error.has_value(); });
-  print("{}\n", tinted(Tone::kDim, fmt::format("{:<{}}  {:>4}  {:>5}  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}{}", "worst first", widest,
-                                               "bits", "group", "cosine", "rel RMSE", "SQNR", "max error", "size",
-                                               calibrated ? "    output  method" : "")));
-  for (std::size_t i = 0; i < shown; ++i) {
-    const LayerReport& layer = *layers[i];
-    const std::string label = label_text(layer.name);
-    const std::string bits =
-        layer.bits == layer.planned_bits ? fmt::format("{}", layer.bits) : fmt::format("{}→{}", layer.planned_bits, layer.bits);
-    const bool bad = layer.quality.cosine_similarity < min_accuracy;
-    const std::string cosine = fmt::format("{:>8.5f}", layer.quality.cosine_similarity);
-    print("{}{:{}}  {}{}  {:>5}  {}  {:>8.5f}  {:>8}  {:>9.3g}  {:>8}{}\n", label, "", widest - width(label),
-          std::string(4 - std::min<std::size_t>(4, width(bits)), ' '), bits, layer.group_size,
-          bad ? tinted(Tone::kRed, cosine) : cosine, layer.quality.relative_rmse, decibels(layer.quality.sqnr_db),
-          layer.quality.max_error, human_bytes(layer.bytes), calibrated ? output_text(layer) : "");
+  // SQNR is the relative RMSE in other units, and the group is the same for all layers.
+  std::vector<Column> columns{{.title = "worst first", .least = 32},
+                              {.title = "bits", .right = true},
+                              {.title = "group", .right = true, .drop = 3},
+                              {.title = "cosine", .right = true},
+                              {.title = "rel RMSE", .right = true},
+                              {.title = "SQNR", .right = true, .drop = 2},
+                              {.title = "max error", .right = true, .drop = 1},
+                              {.title = "size", .right = true, .drop = 4}};
+  if (calibrated) {
+    columns.push_back({.title = "output", .right = true});
+    columns.push_back({.title = "method", .least = 15});
   }
+  Table table(std::move(columns));
+  for (const LayerReport* const layer : std::span(layers).first(shown)) {
+    std::vector<Cell> cells = cells_of(*layer, min_accuracy);
+    if (calibrated) {
+      const auto& error = layer->quality.output_error;
+      cells.emplace_back(error ? fmt::format("{:.5f}", *error) : "");
+      cells.emplace_back(method_text(*layer));
+    }
+    table.add(std::move(cells));
+  }
+  table.print();
   if (shown < layers.size())
     print("{}\n", tinted(Tone::kDim, fmt::format("… and {} more; --layers lists all", layers.size() - shown)));
 }
@@ -120,10 +140,10 @@ void print_calibration(const CalibrationReport& calibration) {
   }
   print("\n");
   if (!calibration.uncovered.empty()) {
-    print("{}\n", tinted(Tone::kDim, fmt::format("without: {}{}", label_text(calibration.uncovered.front()),
-                                                 calibration.uncovered.size() == 1
-                                                     ? ""
-                                                     : fmt::format(" and {} more", calibration.uncovered.size() - 1))));
+    const std::size_t others = calibration.uncovered.size() - 1;
+    const std::string more = others == 0 ? "" : fmt::format(" and {} more", grouped(others));
+    const std::string label = shortened(label_text(calibration.uncovered.front()), output_columns() - 9 - more.size());
+    print("{}\n", tinted(Tone::kDim, fmt::format("without: {}{}", label, more)));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "format.h"
 #include "quality_table.h"
+#include "table.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -122,24 +123,18 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
     return;
   }
-  constexpr std::size_t kWidestName = 40;
-  std::vector<std::string> labels;
-  std::size_t names = 6;
+  Table table({{.title = "tensor", .least = 32},
+               {.title = "bits", .right = true},
+               {.title = "group", .right = true},
+               {.title = "method"},
+               {.title = "size", .right = true}});
   for (const PlannedLayer& layer : plan.layers) {
-    labels.push_back(shortened(label_text(layer.name), kWidestName));
-    names = std::max(names, width(labels.back()));
+    const bool quantized = layer.bits != 0;
+    table.add({label_text(layer.name), quantized ? fmt::to_string(layer.bits) : std::string(name(layer.dtype)),
+               quantized ? fmt::to_string(layer.group_size) : "", quantized ? layer.method : "unquantized",
+               human_bytes(layer.bytes)});
   }
-  const std::string head = fmt::format("{:<{}}  {:>4}  {:>5}  {:<15}  {:>8}", "tensor", names, "bits", "group", "method", "size");
-  print("{}\n", tinted(Tone::kDim, head));
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const PlannedLayer& layer = plan.layers[i];
-    print("{}{:{}}  ", labels[i], "", names - width(labels[i]));
-    if (layer.bits == 0) {
-      print("{:>4}  {:>5}  {:<15}  {:>8}\n", name(layer.dtype), "", "unquantized", human_bytes(layer.bytes));
-    } else {
-      print("{:>4}  {:>5}  {:<15}  {:>8}\n", layer.bits, layer.group_size, layer.method, human_bytes(layer.bytes));
-    }
-  }
+  table.print();
   print("\n{}: {} in {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
         counted(plan.layers.size(), "tensor"), name(config.format), human_bytes(plan.bytes), human_bytes(plan.source_bytes));
 }

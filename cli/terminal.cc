@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "display_width.h"
 #include "format.h"
 
 namespace ballast::cli {
@@ -32,9 +36,30 @@ std::string paint(Tone tone, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }
 
-std::size_t terminal_columns() {
+constexpr std::size_t kUsualColumns = 80;
+
+// The width of a terminal; nothing if it does not tell.
+std::optional<std::size_t> terminal_columns(int fd) {
   struct winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
+}
+
+std::optional<std::size_t> columns_from_environment() {
+  const char* const text = std::getenv("COLUMNS");
+  if (text == nullptr) return std::nullopt;
+  const std::string_view digits = text;
+  std::size_t columns = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), columns);
+  if (error != std::errc{} || stop != digits.data() + digits.size() || columns == 0) return std::nullopt;
+  return columns;
+}
+
+// The tensor or file that work is at, where the line has room for some of it.
+std::string label_after(std::size_t taken, std::size_t columns, std::string_view at) {
+  constexpr std::size_t kFewest = 16;
+  if (at.empty() || taken + 2 + kFewest >= columns) return {};
+  return "  " + shortened(label_text(at), columns - taken - 3);
 }
 
 std::string duration(double seconds) {
@@ -48,6 +73,34 @@ std::string duration(double seconds) {
 std::string tinted(Tone tone, std::string_view text) {
   static const bool colour = wants_colour(STDOUT_FILENO);
   return colour && tone != Tone::kPlain && !text.empty() ? paint(tone, text) : std::string(text);
+}
+
+std::size_t output_columns() {
+  constexpr std::size_t kFewest = 40;
+  if (::isatty(STDOUT_FILENO) != 1) return kUsualColumns;
+  const auto terminal = terminal_columns(STDOUT_FILENO);
+  return std::max(terminal ? *terminal : columns_from_environment().value_or(kUsualColumns), kFewest);
+}
+
+void print_wrapped(std::size_t indent, std::string_view text) {
+  const std::size_t width = ::isatty(STDOUT_FILENO) == 1 ? output_columns() : std::numeric_limits<std::size_t>::max();
+  std::string line(indent, ' ');
+  std::size_t column = indent;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (column > indent && column + 1 + display_width(word) > width) {
+      line += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      line += ' ';
+      ++column;
+    }
+    line += word;
+    column += display_width(word);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  print("{}\n", line);
 }
 
 void complain(std::string_view line) {
@@ -107,15 +160,14 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view
 
   constexpr std::size_t kWidest = 32;
   const std::size_t taken = what_.size() + 1 + figures.size() + 1;
-  const std::size_t columns = terminal_columns();
+  const std::size_t columns = terminal_columns(STDERR_FILENO).value_or(kUsualColumns);
   const std::size_t room = columns > taken ? std::min(columns - taken, kWidest) : 0;
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(room));
   std::string bar;
   for (std::size_t i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
   std::string text = fmt::format("{} {}{}", what_, bar, figures);
   if (room == 0) text.resize(std::min(text.size(), columns - 1));  // without a bar all of it is ASCII
-  const std::string label = "  " + label_text(at);
-  if (!at.empty() && taken + room + width(label) < columns) text += label;
+  text += label_after(taken + room, columns, at);
   const std::string line = "\r\x1b[K" + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
@@ -126,8 +178,7 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view
 void ProgressBar::draw_spinner(std::string_view at) {
   constexpr std::array<std::string_view, 4> kFrames{"|", "/", "-", "\\"};
   std::string text = fmt::format("{} {}", what_, kFrames[frame_++ % kFrames.size()]);
-  const std::string label = "  " + label_text(at);
-  if (!at.empty() && width(text) + width(label) < terminal_columns()) text += label;
+  text += label_after(display_width(text), terminal_columns(STDERR_FILENO).value_or(kUsualColumns), at);
   const std::string line = "\r\x1b[K" + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

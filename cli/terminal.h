@@ -17,12 +17,17 @@ enum class Tone { kPlain, kBold, kDim, kGreen, kYellow, kRed };
 // Colours `text` if standard output is a terminal and NO_COLOR is not set.
 std::string tinted(Tone tone, std::string_view text);
 
+// The width that tables and lists on standard output must fit: the terminal's, or 80.
+std::size_t output_columns();
+
 // Print without throwing: whether standard output took everything is asked at the end.
 template <class... Args>
 void print(fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
+// Prints text after `indent` spaces, and wraps it between words if standard output is a terminal.
+void print_wrapped(std::size_t indent, std::string_view text);
 void complain(std::string_view line);  // to standard error
 void warn(std::string_view message);   // "warning: message", likewise
 

@@ -58,7 +58,7 @@ void print_defects(const VerifyReport& found, const std::string& check) {
   std::uint64_t shown = 0;
   for (const Defect& defect : found.defects) {
     if (defect.check != check || ++shown > kMost) continue;
-    print("      {}\n", defect.message);
+    print_wrapped(6, defect.message);
   }
   if (shown > kMost) print("      … {} more; --json lists them all\n", grouped(shown - kMost));
 }

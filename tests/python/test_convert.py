@@ -426,7 +426,7 @@ class TestInterruptions:
 class TestDiff:
     def test_the_same_tensors_in_other_files_are_equal(self, run, tiny, sharded):
         result = done(run("diff", tiny, tiny))
-        assert result.stdout == f"{tiny} and {tiny}: equal  (46 tensors the same)\n"
+        assert result.stdout == f"{tiny} and {tiny}: equal  (46 tensors)\n"
 
     def test_differences_have_figures(self, run, tmp_path):
         a = {"same": np.ones(3, np.float32), "gone": np.ones(1, np.int8), "v": np.zeros(5000, np.float32), "d": np.ones(2, np.float32),
