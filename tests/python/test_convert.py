@@ -450,8 +450,8 @@ class TestDiff:
         assert changed["zero"]["different_values"] == 1 and changed["zero"]["max_difference"] == 0
         text = run("diff", tmp_path / "a.safetensors", tmp_path / "b.safetensors")
         assert text.returncode == 1
-        assert re.search(r"^ +v +F32 +\[5000\] +2 of 5,000 +3$", text.stdout, re.M), text.stdout
-        assert re.search(r"^ +d +F32 → F16 +\[2\] +1 of 2 +1$", text.stdout, re.M), text.stdout
+        assert re.search(r"^ +v +F32 +\[5000\] +2 +5,000 +3$", text.stdout, re.M), text.stdout
+        assert re.search(r"^ +d +F32 → F16 +\[2\] +1 +2 +1$", text.stdout, re.M), text.stdout
 
     def test_missing_input(self, run, tiny, tmp_path):
         assert "No such file" in one_error_line(run("diff", tiny, tmp_path / "none.safetensors"), 3)
