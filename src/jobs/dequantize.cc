@@ -23,7 +23,7 @@
 namespace ballast {
 namespace {
 
-struct Block {
+struct WeightBlock {
   std::size_t tensor;
   std::uint64_t first_row;
   std::uint64_t rows;
@@ -74,7 +74,7 @@ class Dequantization {
     return BlockLoop{.work = options_.work, .total = total_, .threads = any_order ? threads : 1}.run(
         blocks_.size(), [&](unsigned, std::size_t i) { return move(blocks_[i]); },
         [&](std::size_t i) {
-          const Block& block = blocks_[i];
+          const WeightBlock& block = blocks_[i];
           return BlockDone{.bytes = block.rows * row_bytes(block.tensor), .what = specs_[block.tensor].name};
         });
   }
@@ -108,7 +108,7 @@ class Dequantization {
     return std::min(most, rows) * (row_bytes(tensor) + (from.is_quantized() ? source_.format(from).columns * 6 : 1));
   }
 
-  Result<void> move(const Block& block) {
+  Result<void> move(const WeightBlock& block) {
     const Weight& from = source_.weights()[block.tensor];
     std::vector<std::byte> bytes(block.rows * row_bytes(block.tensor));
     TRY(from.is_quantized() ? source_.read_rows(from, block.first_row, block.rows, specs_[block.tensor].dtype, bytes)
@@ -125,7 +125,7 @@ class Dequantization {
   std::span<const TensorSpec> specs_;
   TensorWriter& sink_;
   const DequantizeOptions& options_;
-  std::vector<Block> blocks_;
+  std::vector<WeightBlock> blocks_;
   std::vector<std::uint64_t> nonfinite_;  // values of each tensor
   std::mutex mutex_;
   std::uint64_t total_ = 0;

@@ -27,7 +27,7 @@ struct Pair {
   ValueDifference found;
 };
 
-struct Block {
+struct PairBlock {
   std::size_t pair;
   std::uint64_t first;
   std::uint64_t count;
@@ -123,7 +123,7 @@ class Diff {
   Diff(const Model& a, const Model& b, const WorkOptions& work) : a_(a), b_(b), work_(work) {}
 
   Result<void> run(std::vector<Pair>& pairs) {
-    std::vector<Block> blocks;
+    std::vector<PairBlock> blocks;
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       if (!can_compare(pairs[i]) || !std::ranges::equal(pairs[i].a->shape, pairs[i].b->shape)) continue;
@@ -139,7 +139,7 @@ class Diff {
     return BlockLoop{.work = work_, .total = total}.run(
         blocks.size(),
         [&](unsigned worker, std::size_t number) -> Result<void> {
-          const Block& block = blocks[number];
+          const PairBlock& block = blocks[number];
           Pair& pair = pairs[block.pair];
           const ValueDifference found = TRY(compare(pair, block, buffers[worker]));
           const std::scoped_lock lock(mutex);
@@ -147,7 +147,7 @@ class Diff {
           return {};
         },
         [&](std::size_t number) {
-          const Block& block = blocks[number];
+          const PairBlock& block = blocks[number];
           const Pair& pair = pairs[block.pair];
           return BlockDone{.bytes = byte_count(pair.a->dtype, block.count) + byte_count(pair.b->dtype, block.count),
                            .what = pair.a->name};
@@ -155,7 +155,7 @@ class Diff {
   }
 
  private:
-  Result<ValueDifference> compare(const Pair& pair, const Block& block, std::pair<Bytes, Bytes>& buffers) const {
+  Result<ValueDifference> compare(const Pair& pair, const PairBlock& block, std::pair<Bytes, Bytes>& buffers) const {
     constexpr std::size_t kMostBytes = kBlockValues * 8;
     if (!buffers.first) buffers = {Bytes(allocate_bytes(kMostBytes)), Bytes(allocate_bytes(kMostBytes))};
     const std::span<std::byte> a(buffers.first.get(), byte_count(pair.a->dtype, block.count));

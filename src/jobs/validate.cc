@@ -19,14 +19,14 @@ namespace ballast {
 namespace {
 
 // A tensor of the original with what became of it.
-struct Pair {
+struct LayerPair {
   const TensorInfo* original;
   const Weight* quantized;
   std::uint64_t row_bytes;  // of the original; of pieces of it if it was kept
   std::uint64_t rows;
 };
 
-struct Block {
+struct LayerBlock {
   std::size_t pair;
   std::uint64_t first_row;
   std::uint64_t rows;
@@ -58,7 +58,7 @@ class Validation {
     TRY((BlockLoop{.work = options_.work, .total = total_}.run(
         blocks_.size(), [&](unsigned worker, std::size_t i) { return compare(i, buffers[worker]); },
         [&](std::size_t i) {
-          const Pair& pair = pairs_[blocks_[i].pair];
+          const LayerPair& pair = pairs_[blocks_[i].pair];
           return BlockDone{.bytes = blocks_[i].rows * pair.row_bytes, .what = pair.original->name};
         })));
     return report();
@@ -99,7 +99,7 @@ class Validation {
   void cut() {
     constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
-      Pair& pair = pairs_[i];
+      LayerPair& pair = pairs_[i];
       std::uint64_t most = rows_of_block(quantized_.format(*pair.quantized).columns);
       if (!pair.quantized->is_quantized()) {
         pair.rows = pair.original->bytes();
@@ -116,8 +116,8 @@ class Validation {
   }
 
   Result<void> compare(std::size_t index, Buffers& buffers) {
-    const Block& block = blocks_[index];
-    const Pair& pair = pairs_[block.pair];
+    const LayerBlock& block = blocks_[index];
+    const LayerPair& pair = pairs_[block.pair];
     buffers.original.resize(block.rows * pair.row_bytes);
     TRY(original_.read_into(pair.original->name, block.first_row * pair.row_bytes, buffers.original));
     const RowFormat& format = quantized_.format(*pair.quantized);
@@ -195,8 +195,8 @@ class Validation {
   }
 
   const ValidateOptions& options_;
-  std::vector<Pair> pairs_;
-  std::vector<Block> blocks_;
+  std::vector<LayerPair> pairs_;
+  std::vector<LayerBlock> blocks_;
   std::mutex mutex_;
   std::vector<QualitySums> figures_;  // for each block
   std::vector<bool> differs_;         // for each pair that was kept

@@ -16,7 +16,7 @@ namespace ballast {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20;  // the unit of work, whatever the number of threads
-constexpr std::size_t kChunk = 4096;                       // numbers decoded at a time
+constexpr std::size_t kChunkValues = 4096;                       // numbers decoded at a time
 constexpr std::size_t kLanes = 8;                          // of every sum, whatever the instruction set
 
 // Figures over some of a tensor's numbers, to be merged in the order of the file.
@@ -91,7 +91,7 @@ void count_bins(std::span<const double> values, double min, double max, Histogra
 }
 
 // One block of one tensor.
-struct Block {
+struct ValueBlock {
   std::size_t tensor;
   std::uint64_t offset;
   std::size_t bytes;
@@ -111,9 +111,9 @@ class BlockPass {
     }
   }
 
-  std::span<const Block> blocks() const { return blocks_; }
+  std::span<const ValueBlock> blocks() const { return blocks_; }
 
-  // Calls visit(block number, numbers) with up to kChunk numbers at a time; the calls for one block come in order, from one
+  // Calls visit(block number, numbers) with up to kChunkValues numbers at a time; the calls for one block come in order, from one
   // thread.
   template <class Visit>
   Result<void> run(std::uint64_t done_before, std::uint64_t total, Visit&& visit) {
@@ -123,7 +123,7 @@ class BlockPass {
     return BlockLoop{.work = options_.work, .total = total, .before = done_before}.run(
         blocks_.size(),
         [&](unsigned worker, std::size_t number) -> Result<void> {
-          const Block& block = blocks_[number];
+          const ValueBlock& block = blocks_[number];
           const TensorInfo& tensor = *tensors_[block.tensor];
           buffers[worker].resize(kBlockBytes);
           const std::span<std::byte> bytes(buffers[worker].data(), block.bytes);
@@ -141,8 +141,8 @@ class BlockPass {
  private:
   template <class Visit>
   static void visit_chunks(DType dtype, std::span<const std::byte> bytes, Visit&& visit) {
-    std::array<double, kChunk> values{};
-    const std::size_t chunk_bytes = kChunk * bits(dtype) / 8 / parts(dtype);
+    std::array<double, kChunkValues> values{};
+    const std::size_t chunk_bytes = kChunkValues * bits(dtype) / 8 / parts(dtype);
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(chunk_bytes, bytes.size()))) {
       const auto front = bytes.first(std::min(chunk_bytes, bytes.size()));
       const std::span<double> numbers(values.data(), front.size() * 8 / bits(dtype) * parts(dtype));
@@ -154,7 +154,7 @@ class BlockPass {
   const Model& model_;
   std::span<const TensorInfo* const> tensors_;
   const StatsOptions& options_;
-  std::vector<Block> blocks_;
+  std::vector<ValueBlock> blocks_;
   std::uint64_t bytes_ = 0;
 };
 

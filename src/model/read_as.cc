@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;  // read at a time: whole values of every dtype that converts
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;  // read at a time: whole values of every dtype that converts
 
 // The bytes of `elements` values, which F4 may leave half of one over.
 Result<std::uint64_t> bytes_of(std::uint64_t elements, DType dtype) {
@@ -57,17 +57,17 @@ Result<void> Model::State::read_as_into(const TensorInfo& tensor, DType dtype, s
     return {};
   }
 
-  const std::uint64_t block_values = kBlockBytes * 8 / bits(tensor.dtype);
+  const std::uint64_t block_values = kReadBytes * 8 / bits(tensor.dtype);
   const std::uint64_t out_block = block_values * bits(dtype) / 8;
-  const std::size_t blocks = tensor.bytes() / kBlockBytes + (tensor.bytes() % kBlockBytes != 0 ? 1 : 0);
+  const std::size_t blocks = tensor.bytes() / kReadBytes + (tensor.bytes() % kReadBytes != 0 ? 1 : 0);
   const unsigned threads = std::max(thread_count(0), source(tensor).parallel_reads());
   std::vector<Bytes> buffers(threads);
   std::mutex mutex;
   ConversionLoss loss;
   const auto done = try_parallel(blocks, threads, [&](unsigned worker, std::size_t i) -> Result<void> {
-    if (!buffers[worker]) buffers[worker].reset(allocate_bytes(kBlockBytes));
-    const std::uint64_t begin = i * kBlockBytes;
-    const std::span in(buffers[worker].get(), std::min<std::uint64_t>(kBlockBytes, tensor.bytes() - begin));
+    if (!buffers[worker]) buffers[worker].reset(allocate_bytes(kReadBytes));
+    const std::uint64_t begin = i * kReadBytes;
+    const std::span in(buffers[worker].get(), std::min<std::uint64_t>(kReadBytes, tensor.bytes() - begin));
     const std::span to = out.subspan(i * out_block, std::min(out_block, out.size() - i * out_block));
     TRY(source(tensor).read_at(position(tensor) + begin, in));
     const ConversionLoss lost = TRY(convert_values(tensor.dtype, in, dtype, to));

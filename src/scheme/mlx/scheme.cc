@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightSuffix = ".weight";
 
 class MlxSizes final : public SizeModel {
  public:
@@ -70,8 +70,8 @@ class MlxScheme final : public WritableScheme {
         return fail_weight(weight, "MLX would take it for a part of a quantized tensor; rename it with convert");
       }
       constexpr std::array<std::string_view, 4> kSettings{"bits", "group_size", "mode", "per_tensor"};
-      const bool is_weight = weight.name.ends_with(kWeight);
-      const std::string base = weight.name.substr(0, weight.name.size() - (is_weight ? kWeight.size() : 0));
+      const bool is_weight = weight.name.ends_with(kWeightSuffix);
+      const std::string base = weight.name.substr(0, weight.name.size() - (is_weight ? kWeightSuffix.size() : 0));
       if (std::ranges::find(kSettings, base) != kSettings.end()) {
         return fail_weight(weight, "MLX's config has a setting of that name; keep it, or rename it with convert");
       }

@@ -33,7 +33,7 @@ struct BlockPlace {
   std::uint64_t rows;
 };
 
-struct Part {
+struct OpenPart {
   std::string path;
   std::string sha256;  // that it should have
   std::unique_ptr<Source> source;
@@ -133,12 +133,12 @@ class ParquetReader final : public WeightsReader {
   bool knows_original() const override { return true; }
   std::vector<ModelFile> files() const override {
     std::vector<ModelFile> files;
-    for (const Part& part : parts_) files.push_back({.path = part.path, .size = part.source->size()});
+    for (const OpenPart& part : parts_) files.push_back({.path = part.path, .size = part.source->size()});
     return files;
   }
 
   void expect_all() const override {
-    for (const Part& part : parts_) {
+    for (const OpenPart& part : parts_) {
       const Extent all{.begin = 0, .end = part.source->size()};
       part.source->expect({&all, 1});
     }
@@ -151,7 +151,7 @@ class ParquetReader final : public WeightsReader {
     for (const Weight& tensor : weights()) {
       if (!tensor.is_quantized()) continue;
       for (const BlockPlace& place : places_.find(tensor.name)->second) {
-        const Part& part = parts_[place.part];
+        const OpenPart& part = parts_[place.part];
         auto text = part.reader->read_time_aware(place.block);
         if (!text) return fail_at(shown(part.path), std::move(text.error()));
         if (!*text) continue;
@@ -177,7 +177,7 @@ class ParquetReader final : public WeightsReader {
   Result<std::vector<FileSum>> hash_files(const WorkOptions& work) const override {
     std::vector<FileSum> sums;
     std::uint64_t done = 0;
-    for (const Part& part : parts_) {
+    for (const OpenPart& part : parts_) {
       auto sum = sha256(*part.source, [&](std::uint64_t bytes) {
         done += bytes;
         return report(work, done, file_size(), part.path);
@@ -241,7 +241,7 @@ class ParquetReader final : public WeightsReader {
 
  private:
   Result<void> open_part(const parquet::Library& library, const ParquetMetadata::Part& part) {
-    Part opened{.path = join_path(folder_.path(), part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
+    OpenPart opened{.path = join_path(folder_.path(), part.file), .sha256 = part.sha256, .source = nullptr, .reader = nullptr};
     auto source = open_path(opened.path, {.access = Access::kPread, .stop = options_.stop});
     if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
@@ -354,7 +354,7 @@ class ParquetReader final : public WeightsReader {
   }
 
   Result<parquet::Reader::Values> read_block(const BlockPlace& place, std::uint64_t bytes, std::uint64_t parameters) const {
-    const Part& part = parts_[place.part];
+    const OpenPart& part = parts_[place.part];
     auto values = part.reader->read(place.block);
     const auto here = [&](Error error) {
       const std::string& name = part.reader->blocks()[place.block].layer_name;
@@ -379,7 +379,7 @@ class ParquetReader final : public WeightsReader {
   Modality modality_ = Modality::kUnknown;
   std::optional<ModelConfig> config_;
   std::optional<std::vector<double>> boundaries_;
-  std::vector<Part> parts_;
+  std::vector<OpenPart> parts_;
   std::vector<Entry> entries_;             // while they are being read
   std::list<std::vector<float>> restore_;  // what formats of tensors refer to
   std::map<std::string, std::vector<BlockPlace>, std::less<>> places_;

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestPage = 32 << 20;
 constexpr std::string_view kScheme = "hf://";
-constexpr const char* kHint = "if the model is private or gated, set HF_TOKEN to a token that may read it";
+constexpr const char* kTokenHint = "if the model is private or gated, set HF_TOKEN to a token that may read it";
 
 std::string endpoint() {
   std::string given = environment({"HF_ENDPOINT"});
@@ -77,7 +77,7 @@ Result<std::string> ask(const std::string& url, bool has_cached, const StopToken
   *answer = {};
   auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, stop, answer,
                        has_cached ? 2 : Patience::kTries);
-  if (!text && answer->status != 0) return std::unexpected(refusal(*answer, kHint));
+  if (!text && answer->status != 0) return std::unexpected(refusal(*answer, kTokenHint));
   return text;
 }
 
@@ -205,7 +205,7 @@ Address hub_address(const HubPlace& place) {
   return {.url = fmt::format("{}/{}/resolve/{}/{}", endpoint(), place.repo, percent_encode(place.revision),
                              percent_encode(place.file, "/")),
           .sign = sign,
-          .hint = kHint};
+          .hint = kTokenHint};
 }
 
 Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken& stop) {

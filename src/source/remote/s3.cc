@@ -20,8 +20,8 @@
 namespace ballast::remote {
 namespace {
 
-constexpr std::uint64_t kLargestPage = 16 << 20;
-constexpr const char* kHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
+constexpr std::uint64_t kLargestListing = 16 << 20;
+constexpr const char* kCredentialsHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
 
 using Section = std::map<std::string, std::string, std::less<>>;
 
@@ -174,7 +174,7 @@ Result<Settings> settings_for(const Object& object) {
 }
 
 Address make_address(const Settings& settings, const Object& object) {
-  Address address{.url = url_of(settings, object), .ca_file = settings.ca_file, .hint = kHint};
+  Address address{.url = url_of(settings, object), .ca_file = settings.ca_file, .hint = kCredentialsHint};
   address.sign = [settings, url = address.url] { return headers_of(settings, {.method = "GET", .url = url, .headers = {}}); };
   address.elsewhere = [settings, object](const Answer& refused) -> std::optional<Address> {
     const std::string region = told_region(refused);
@@ -201,10 +201,10 @@ Result<std::string> get_page(const Object& bucket, const std::string& query, con
                          .secret_headers = headers_of(settings, {.method = "GET", .url = url, .headers = {}}),
                          .ca_file = settings.ca_file};
         },
-        kLargestPage, stop, &answer);
+        kLargestListing, stop, &answer);
     if (xml || answer.status == 0) return xml;
     const std::string region = told_region(answer);
-    if (tries > 0 || region.empty() || region == settings.region) return std::unexpected(refusal(answer, kHint));
+    if (tries > 0 || region.empty() || region == settings.region) return std::unexpected(refusal(answer, kCredentialsHint));
     bucket_regions().set(bucket.bucket, region);
   }
 }
