@@ -10,8 +10,8 @@ if(Arrow_FOUND AND Parquet_FOUND AND TARGET Arrow::arrow_shared AND TARGET Parqu
   set(arrow_libraries Parquet::parquet_shared Arrow::arrow_shared)
 else()
   # A new pyarrow has its libraries under new names.
-  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/requirements.sha256)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS .venv/requirements.sha256)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/scripts-requirements.txt.sha256)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS .venv/scripts-requirements.txt.sha256)
   endif()
   foreach(python ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
     execute_process(

@@ -31,3 +31,9 @@ run() {
   echo "$script: $name failed; all of its output is in $log" >&2
   return 1
 }
+
+# use_python_package PRESET: .venv imports the Python package of this build from now on.
+use_python_package() {
+  [[ ! -d build/$1/python ]] ||
+    echo "$root/build/$1/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ballast.pth"
+}
