@@ -16,7 +16,7 @@ namespace ballast {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20;  // the unit of work, whatever the number of threads
-constexpr std::size_t kChunkValues = 4096;                       // numbers decoded at a time
+constexpr std::size_t kChunkValues = 4096;                 // numbers decoded at a time
 constexpr std::size_t kLanes = 8;                          // of every sum, whatever the instruction set
 
 // Figures over some of a tensor's numbers, to be merged in the order of the file.

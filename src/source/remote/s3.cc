@@ -21,7 +21,8 @@ namespace ballast::remote {
 namespace {
 
 constexpr std::uint64_t kLargestListing = 16 << 20;
-constexpr const char* kCredentialsHint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
+constexpr const char* kCredentialsHint =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
 
 using Section = std::map<std::string, std::string, std::less<>>;
 
