@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 CONFIG = """
@@ -40,20 +39,16 @@ def nginx(folder):
     """Gives the address of the server."""
     program = shutil.which("nginx") or "/usr/sbin/nginx"
     work = Path(tempfile.mkdtemp(prefix="nginx-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
     user = "user root;" if os.geteuid() == 0 else ""
     (work / "nginx.conf").write_text(CONFIG.format(work=work, folder=folder, port=port, user=user))
-    process = subprocess.Popen([program, "-e", work / "error.log", "-c", work / "nginx.conf"], stderr=subprocess.DEVNULL)
+    # The variable by which nginx hands its sockets to a new version of itself: no other program can take the port meanwhile.
+    environment = {**os.environ, "NGINX": f"{listening.fileno()};"}
+    command = [program, "-e", work / "error.log", "-c", work / "nginx.conf"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment, pass_fds=[listening.fileno()])
+    listening.close()
     try:
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (work / "error.log").read_text()
-                time.sleep(0.05)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

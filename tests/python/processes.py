@@ -1,4 +1,4 @@
-"""Programs that are watched while they run."""
+"""Programs that are watched, interrupted or killed at a chosen point of their work, never after a time."""
 
 import re
 import signal
@@ -6,15 +6,45 @@ import subprocess
 import time
 
 
-def kill_when_noted(command, journal):
-    """Kills a run as soon as its journal has something beside its key."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+def kill_when_noted(run, journal):
+    """Kills a run, given as a command or started already, as soon as its journal has something beside its key."""
+    is_running = isinstance(run, subprocess.Popen)
+    with run if is_running else subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             if journal.exists() and journal.stat().st_size > 64:
                 process.kill()
                 break
             time.sleep(0.001)
     assert process.returncode == -signal.SIGKILL
+
+
+def count_calls(command, call):
+    """How many times a run that must not fail enters a system call."""
+    strace = ["strace", "-f", "-e", f"trace={call}", "-e", "signal=none", "-o", "/dev/stderr"]
+    result = subprocess.run([*strace, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 0, result.stderr
+    return len(re.findall(rf"\b{call}\(", result.stderr))
+
+
+def signal_at(command, call, number, name="KILL"):
+    """The exit code of a run that gets a signal when one of its threads enters a system call for the number-th time."""
+    strace = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal={name}:when={number}"]
+    return subprocess.run([*strace, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+
+def spread(last, count):
+    """At most this many numbers from 1 to `last`, at equal distances."""
+    return sorted({1 + (last - 1) * i // max(1, count - 1) for i in range(count)})
+
+
+def wait_for_bytes(process, kind, count):
+    """Waits until a run has read ("rchar") or written ("wchar") so many bytes."""
+    while process.poll() is None:
+        done = re.search(rf"{kind}: (\d+)", open(f"/proc/{process.pid}/io").read())
+        if int(done[1]) >= count:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"ended with {process.returncode} before it had {kind} {count}")
 
 
 def peak_memory(command):

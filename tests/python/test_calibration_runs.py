@@ -3,12 +3,9 @@ of statistics and of the files that come of them, each in one line with the righ
 
 import hashlib
 import json
-import random
+import os
 import shutil
-import signal
 import struct
-import subprocess
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from calibrated_models import FORMATS, Recorder, changing, column_scales, load, record, settings, time_parameters
 from conftest import one_error_line
-from processes import kill_when_noted
+from processes import count_calls, kill_when_noted, signal_at, spread
 from quantized_files import BF16, contents, done, gauss, listing, quantize, refused
 from safetensors.numpy import save_file
 
@@ -101,23 +98,17 @@ class TestSameBytes:
         expected = contents(tmp_path / "whole")
         out = tmp_path / "out"
         command = [build_dir / "ballast", "quantize", model.path, out, *options, "--resume"]
-        start = time.monotonic()
-        subprocess.run([*command[:3], tmp_path / "timed", *command[4:]], check=True, capture_output=True)
-        whole = time.monotonic() - start
-        broken_off = 0
-        while broken_off < 6:
-            # What is told to stop writes down what it has done.
-            number = (signal.SIGKILL, signal.SIGINT)[broken_off % 2]
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                time.sleep(random.uniform(whole / 4, whole))
-                process.send_signal(number)
-            broken_off += process.returncode != 0
+        last = count_calls([*command[:3], tmp_path / "counted", *command[4:]], "pread64")
+        shutil.rmtree(tmp_path / "counted")
+        for i, number in enumerate(spread(last // 2, 6)):
+            # An interrupted run notes what it has done.
+            signal_at(command, "pread64", number, ("KILL", "INT")[i % 2])
             if out.exists():
                 assert contents(out) == expected
                 shutil.rmtree(out)
         done(run(*command[1:]))
         assert contents(out) == expected
-        assert listing(tmp_path) == ["out", "timed", "whole"]
+        assert listing(tmp_path) == ["out", "whole"]
 
     def break_off(self, build_dir, model, out, *options):
         command = [build_dir / "ballast", "quantize", model.path, out, *model.options, "--resume", "--threads", "1", *options]
@@ -151,7 +142,7 @@ class TestSameBytes:
             record(tmp_path / "s.safetensors", {("a.weight", None): inputs})
             quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
             reports.append(contents(tmp_path / "out"))
-            time.sleep(0.02)
+            os.utime(tmp_path / "s.safetensors", (1, 1))
         assert reports[0] != reports[1]
 
 

@@ -7,12 +7,12 @@ import re
 import signal
 import struct
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import one_error_line
+from processes import wait_for_bytes
 from safetensors.numpy import save_file
 
 REPO = Path(__file__).resolve().parents[2]
@@ -253,7 +253,7 @@ class TestTerminal:
             file.write(struct.pack("<Q", len(header)) + header)
             file.truncate(8 + len(header) + size)  # sparse
         with subprocess.Popen([build_dir / "ballast", "inspect", path, "--stats"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            time.sleep(0.5)
+            wait_for_bytes(process, "rchar", 64 << 20)
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=30)
         assert process.returncode == 130 and out == b""

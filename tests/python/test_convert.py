@@ -9,13 +9,12 @@ import re
 import signal
 import struct
 import subprocess
-import time
 
 import ml_dtypes
 import numpy as np
 import pytest
 from conftest import let_others_in, one_error_line
-from processes import peak_memory
+from processes import count_calls, peak_memory, signal_at, spread, wait_for_bytes
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
 from safetensors_drafts import random_draft, write
@@ -359,7 +358,7 @@ class TestInterruptions:
             file.truncate(8 + len(header) + 2**31)
         command = [build_dir / "ballast", "convert", tmp_path / "in.safetensors", tmp_path / "out.safetensors", "--dtype", "f64"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            time.sleep(0.3)
+            wait_for_bytes(process, "wchar", 16 << 20)
             process.send_signal(number)
             out, err = process.communicate(timeout=30)
         assert process.returncode == 130 and out == "", err
@@ -371,15 +370,11 @@ class TestInterruptions:
         for target, options in (("out.safetensors", []), ("out", ["--max-shard-size", "1MB"])):
             command = [build_dir / "ballast", "convert", tmp_path / "in.safetensors", tmp_path / target, *options]
             subprocess.run(command, check=True, capture_output=True)
-            start = time.monotonic()
-            subprocess.run([*command, "--dtype", "f16"], check=True, capture_output=True)
-            whole = time.monotonic() - start
+            last = {call: count_calls([*command, "--dtype", "f16"], call) for call in ("pwrite64", "fsync")}
+            last |= {"renameat2": 1, "linkat": 1, "openat": 40}
             states = set()
-            for i in range(100):
-                dtype = ("f32", "bf16", "f16")[i % 3]
-                with subprocess.Popen([*command, "--dtype", dtype], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                    time.sleep(random.uniform(0, 1.3 * whole))
-                    process.kill()
+            for i, (call, number) in enumerate((call, number) for call in last for number in spread(last[call], 20)):
+                signal_at([*command, "--dtype", ("f32", "bf16", "f16")[i % 3]], call, number)
                 states.add(self.whole_model(tmp_path / target))
             assert len(states) > 1  # some runs came through
             subprocess.run([*command, "--dtype", "f64"], check=True, capture_output=True)
@@ -389,10 +384,8 @@ class TestInterruptions:
         save_file({f"t{i}": RNG.standard_normal((1024, 4096)).astype(np.float32) for i in range(16)}, tmp_path / "in.safetensors")
         command = [build_dir / "ballast", "convert", tmp_path / "in.safetensors", tmp_path / "out", "--dtype", "bf16"]
         options = ["--max-shard-size", "40MB", "--resume"]
-        for delay in (0.05, 0.1, 0.15):
-            with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL) as process:
-                time.sleep(delay)
-                process.kill()
+        for number in (3, 5, 7):
+            assert signal_at([*command, *options, "--threads", "1"], "pwrite64", number) == -signal.SIGKILL
         done(run(*command[1:], *options))
         done(run(*command[1:3], tmp_path / "whole", *command[4:], *options[:2]))
         assert listing(tmp_path) == ["in.safetensors", "out", "whole"]

@@ -2,17 +2,15 @@
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
 import struct
 import subprocess
-import time
 
 import numpy as np
 import pytest
-from processes import kill_when_noted, peak_memory
+from processes import count_calls, kill_when_noted, peak_memory, signal_at, spread, wait_for_bytes
 from quantized_files import contents, done, gauss, listing, quantize
 from safetensors.numpy import save_file
 
@@ -61,22 +59,22 @@ class TestSameBytes:
         expected = contents(tmp_path / "whole")
         out = tmp_path / "out"
         command = [build_dir / "ballast", "quantize", model, out, "--format", format, "--resume"]
-        start = time.monotonic()
-        subprocess.run([*command[:3], tmp_path / "timed", *command[4:]], check=True, capture_output=True)
-        whole = time.monotonic() - start
-        killed = 0
-        while killed < 20:
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                time.sleep(random.uniform(0, whole))
-                process.kill()
-            killed += process.returncode == -signal.SIGKILL
-            if out.exists():
-                assert contents(out) == expected
-                if process.returncode == 0 or killed % 2:
+        last = count_calls([*command[:3], tmp_path / "counted", *command[4:], "--threads", "1"], "pwrite64")
+        shutil.rmtree(tmp_path / "counted")
+        for threads in (1, 2):
+            for number in spread(last, 10):
+                code = signal_at([*command, "--threads", threads], "pwrite64", number)
+                assert threads == 2 or code == -signal.SIGKILL
+                if out.exists():
+                    assert contents(out) == expected
+                    shutil.rmtree(out)
+                elif number % 2:
+                    done(run(*command[1:]))
+                    assert contents(out) == expected
                     shutil.rmtree(out)
         done(run(*command[1:]))
         assert contents(out) == expected
-        assert listing(tmp_path) == ["out", "timed", "whole"]
+        assert listing(tmp_path) == ["out", "whole"]
 
     @pytest.mark.parametrize("before", ["nothing", "a model", "a folder"])
     def test_killed_while_it_is_put_in_place(self, build_dir, run, tiny, tmp_path, format, before):
@@ -93,9 +91,8 @@ class TestSameBytes:
                 out.mkdir()
                 (out / "README.md").write_text("x")
             name, number = call.split(":")
-            strace = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}"]
             command = [build_dir / "ballast", "quantize", tiny, out, *options, "--resume"]
-            killed += subprocess.run([*strace, *map(str, command)], capture_output=True).returncode == -signal.SIGKILL
+            killed += signal_at(command, name, number) == -signal.SIGKILL
             done(run(*command[1:]))
             assert listing(tmp_path) == ["out", "whole"], call
             assert contents(out) == expected, call
@@ -107,15 +104,11 @@ class TestSameBytes:
         quantize(run, model, out, "--format", format, "--bits", 8)
         old = contents(out)
         command = [build_dir / "ballast", "quantize", model, out, "--format", format, "--bits", "4"]
-        start = time.monotonic()
-        subprocess.run([*command[:3], tmp_path / "new", *command[4:]], check=True, capture_output=True)
-        whole = time.monotonic() - start
+        last = count_calls([*command[:3], tmp_path / "new", *command[4:], "--threads", "1"], "pwrite64")
         states = (old, contents(tmp_path / "new"))
         shutil.rmtree(tmp_path / "new")
-        for _ in range(8):
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                time.sleep(random.uniform(0, 0.8 * whole))
-                process.kill()
+        for number in spread(last, 8):
+            assert signal_at([*command, "--threads", "1"], "pwrite64", number) == -signal.SIGKILL
             assert contents(out) in states
             # Nothing has a name before the last moment; what is left then goes with the next run.
             assert all(re.fullmatch(r"out|\.ballast-\w{16}-out", name) for name in listing(tmp_path))
@@ -128,9 +121,7 @@ class TestSameBytes:
         for options, left in (([], []), (["--resume"], ["out.incomplete"])):
             command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, *options]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-                while listing(tmp_path) != ["in.safetensors", *left] and process.poll() is None:
-                    time.sleep(0.01)
-                time.sleep(0.4)
+                wait_for_bytes(process, "rchar", 64 << 20)
                 process.send_signal(number)
                 out, err = process.communicate(timeout=30)
             assert process.returncode == 130 and out == "", err
@@ -175,8 +166,8 @@ class TestResume:
             assert {layer["bits"] for layer in eight["layers"]} == {8} and eight["bytes"] > four["bytes"]
             other = bytearray(source.read_bytes())
             other[-100_000:] = bytes(100_000)
-            time.sleep(0.02)
             source.write_bytes(other)
+            os.utime(source, (1, 1))
             changed = quantize(run, source, out, *options, "--bits", 8)
             assert changed["layers"] != eight["layers"]
             shutil.copy(model / "model.safetensors", source)

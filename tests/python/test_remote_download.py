@@ -14,7 +14,7 @@ import numpy
 import pytest
 import safetensors.numpy
 from conftest import one_error_line
-from processes import kill_when_noted
+from processes import kill_when_noted, wait_for_bytes
 from range_server import RangeServer, etag_of
 
 CONTENT = safetensors.numpy.save({"a": numpy.random.default_rng(7).standard_normal((640, 1024), dtype=numpy.float32)})
@@ -162,19 +162,23 @@ def test_servers_without_parts_begin_anew(big, server):
 
 
 def test_fifty_kills(big, server):
-    server.delay = 0.05  # so that there is something to kill
-    kills = 0
-    while kills < 50:
-        process = subprocess.Popen(big.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            assert process.wait(0.02 + 0.01 * (kills % 12)) == 0
-        except subprocess.TimeoutExpired:
+    """Each run is killed when the server gets a request, a later one each time, and must not lose what it had."""
+    for kills in range(50):
+        left, killed = threading.Semaphore(kills % 12), threading.Event()
+
+        def kill(*_):
+            if left.acquire(blocking=False):
+                return False
             process.kill()
-            process.wait()
-            kills += 1
-        else:
-            assert (big.folder / "big.bin").read_bytes() == big.content
+            killed.set()
+            return True
+
+        server.fault = kill
+        process = subprocess.Popen(big.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if process.wait(60) == 0:
+            assert not killed.is_set() and (big.folder / "big.bin").read_bytes() == big.content
             shutil.rmtree(big.folder)
+    server.fault = None
     big.finish()
 
 
@@ -196,7 +200,7 @@ def test_a_slow_download_gets_on(big, server):
     process = subprocess.Popen(big.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(7):  # parts but for the first
         assert waiting.acquire(timeout=30)
-    time.sleep(0.5)
+    wait_for_bytes(process, "wchar", 7 << 20)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     server.fault = None
