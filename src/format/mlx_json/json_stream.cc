@@ -223,9 +223,9 @@ bool JsonStream::skip_entry() {
     case '"': break;
     default: return skip_bare_number(kExpected);
   }
-  constexpr std::size_t kLongest = R"("nan:7ff8000000000001")"sv.size();
-  window_.hold(kLongest);
-  const std::string_view text = std::string_view(window_.at(), window_.end()).substr(1, kLongest - 1);
+  constexpr std::size_t kLongestNan = R"("nan:7ff8000000000001")"sv.size();
+  window_.hold(kLongestNan);
+  const std::string_view text = std::string_view(window_.at(), window_.end()).substr(1, kLongestNan - 1);
   const std::size_t length = text.find('"');
   if (length == std::string_view::npos || !is_special(text.substr(0, length))) return fail_expecting(kExpected);
   window_.move_to(text.data() + length + 1);

@@ -59,8 +59,8 @@ std::vector<std::pair<std::string_view, std::string_view>> root_members(std::str
 }  // namespace
 
 std::string_view module_of(std::string_view tensor) {
-  constexpr std::string_view kWeight = ".weight";
-  return tensor.ends_with(kWeight) ? tensor.substr(0, tensor.size() - kWeight.size()) : tensor;
+  constexpr std::string_view kSuffix = ".weight";
+  return tensor.ends_with(kSuffix) ? tensor.substr(0, tensor.size() - kSuffix.size()) : tensor;
 }
 
 Result<std::string> quantization_section(const OutputPlan& plan) {
