@@ -7,6 +7,7 @@ The folder has the tools, and a hub serves `hf://org/tiny`, the model that `tool
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from sessions import Step, blocks, replay
 
 REPO = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/cookbook.md", "docs/quantization.md")
+TROUBLESHOOTING = "docs/troubleshooting.md"
 CREDENTIALS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "HF_TOKEN_PATH", "HF_HUB_CACHE")
 
 
@@ -70,13 +72,18 @@ def run_page(page: str, folder: Path, build_dir: Path) -> Iterator[tuple[str, li
 
 def update(page: str, folder: Path) -> None:
     text = (REPO / page).read_text()
+    if page == TROUBLESHOOTING:
+        from troubles import provoke
+
+        messages = [f"```text\n{said}```" for _, said in provoke(folder, REPO / "build/release")]
+        text = re.sub(r"^```text\n.*?^```$", lambda _: messages.pop(0), text, flags=re.MULTILINE | re.DOTALL)
     for session, steps in run_page(page, folder, REPO / "build/release"):
         text = text.replace(session, "".join(f"$ {step.command}\n{step.printed}" for step in steps))
     (REPO / page).write_text(text)
 
 
 def main(pages: list[str]) -> None:
-    for page in pages or PAGES:
+    for page in pages or (*PAGES, TROUBLESHOOTING):
         with tempfile.TemporaryDirectory() as folder:
             update(page, Path(folder))
 
