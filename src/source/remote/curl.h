@@ -1,11 +1,14 @@
 #pragma once
 
+#include <expected>
+#include <string>
+
 #include <curl/curl.h>
 
 namespace ballast::remote {
 
-// What is used of libcurl. It is loaded at the first request: with all that it brings along it would make every start of a
-// program half as long again.
+// The functions of libcurl that Ballast calls. The library is loaded by the first request, because loading it with its
+// dependencies takes half as long as everything else that a start of the program does.
 struct Curl {
   decltype(&curl_easy_init) easy_init;
   decltype(&curl_easy_cleanup) easy_cleanup;
@@ -18,7 +21,10 @@ struct Curl {
   decltype(&curl_getdate) getdate;
 };
 
-// Null if there is no libcurl.
-const Curl* load_curl();
+// Loads libcurl once for the process, or returns a message that says why it cannot be loaded and what to install. Thread safe.
+const std::expected<Curl, std::string>& load_curl();
+
+// As load_curl(), from the shared library `file`, which stays loaded.
+std::expected<Curl, std::string> load_curl_from(const char* file);
 
 }  // namespace ballast::remote

@@ -82,7 +82,7 @@ class Exchange {
   }
 
   std::expected<Answer, Failure> run() {
-    if (load_curl() == nullptr) return std::unexpected(Failure{.message = "libcurl (libcurl.so.4) is not installed"});
+    if (!load_curl()) return std::unexpected(Failure{.message = load_curl().error()});
     Handle handle = pool().take();
     if (!handle) return std::unexpected(Failure{.message = "no memory for a connection"});
     load_curl()->easy_reset(handle.get());  // keeps connections
@@ -232,8 +232,7 @@ std::optional<std::string_view> Answer::find(std::string_view header) const {
 }
 
 std::optional<std::time_t> parse_date(const std::string& text) {
-  const Curl* const curl = load_curl();
-  const std::time_t time = curl == nullptr ? -1 : curl->getdate(text.c_str(), nullptr);
+  const std::time_t time = load_curl() ? load_curl()->getdate(text.c_str(), nullptr) : -1;
   return time < 0 ? std::nullopt : std::optional(time);
 }
 
