@@ -9,10 +9,16 @@ foreach(header include/ballast/error.h src/source/source.h src/format/parquet/pa
 endforeach()
 string(SHA256 interface "${interface}")
 string(SUBSTRING ${interface} 0 12 interface)
-set_source_files_properties(src/format/parquet/load.cc src/format/parquet/library.cc PROPERTIES COMPILE_DEFINITIONS
-  "BALLAST_PARQUET_INTERFACE=\"${PROJECT_VERSION}-${interface}\";BALLAST_LIBDIR=\"${CMAKE_INSTALL_LIBDIR}\"")
 
+# The version for which an error asks when the libraries of Arrow are missing: their names change with every major version.
 find_package(BallastArrow 20)
+set(pyarrow pyarrow)
+if(BallastArrow_FOUND)
+  string(REGEX REPLACE "[.].*" "" major ${BallastArrow_VERSION})
+  set(pyarrow "pyarrow==${major}.*")
+endif()
+set_source_files_properties(src/format/parquet/load.cc src/format/parquet/library.cc PROPERTIES COMPILE_DEFINITIONS
+  "BALLAST_PARQUET_INTERFACE=\"${PROJECT_VERSION}-${interface}\";BALLAST_LIBDIR=\"${CMAKE_INSTALL_LIBDIR}\";BALLAST_PYARROW=\"${pyarrow}\"")
 if(NOT BallastArrow_FOUND)
   message(STATUS "Parquet will be missing: there is neither Arrow C++ nor pyarrow")
   return()

@@ -50,6 +50,7 @@ endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(BallastArrow REQUIRED_VARS arrow_place VERSION_VAR arrow_version)
+set(BallastArrow_VERSION ${arrow_version})
 if(BallastArrow_FOUND AND NOT TARGET BallastArrow::BallastArrow)
   add_library(BallastArrow::BallastArrow INTERFACE IMPORTED)
   target_link_libraries(BallastArrow::BallastArrow INTERFACE ${arrow_libraries})

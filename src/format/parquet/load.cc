@@ -76,11 +76,12 @@ Result<const Library*> load_library_from(std::span<const std::string> places) {
     std::string reason = last_dl_error();
     if (is_bare(place) && reason.starts_with(place + ": cannot open")) continue;
     return fail(Errc::kUnsupported,
-                "cannot load what reads and writes Parquet: {}; build Ballast with the Arrow that is installed", reason);
+                "cannot load Parquet support: {}; install the libraries of Arrow, for example with pip install '{}'", reason,
+                BALLAST_PYARROW);
   }
   return fail(Errc::kUnsupported,
-              "Parquet needs {}, which is not in {} nor where the system looks; it is built with Ballast where there is Arrow "
-              "C++ (libarrow-dev and libparquet-dev, or the Python package pyarrow)",
+              "Parquet support is not installed: {} is neither in {} nor in the system's library path; use Ballast's Python "
+              "package, which includes it, or build Ballast where Arrow C++ or pyarrow is installed",
               kLibraryFile, fmt::join(searched, ", "));
 }
 

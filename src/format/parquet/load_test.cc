@@ -26,19 +26,22 @@ TEST(ParquetLoad, LooksBesideTheProgramAboveItAndWhereLibrariesAreInstalled) {
 
 TEST(ParquetLoad, MissingLibrarySaysWhereItWasLookedForAndHowToGetIt) {
   const std::vector<std::string> places{"/nowhere/a.so", "/nowhere/at/all/b.so", "libballast_no_such_library.so"};
-  EXPECT_TRUE(
-      fails(load_library_from(places), Errc::kUnsupported,
-            "Parquet needs libballast_parquet.so, which is not in /nowhere, /nowhere/at/all nor where the system looks; it "
-            "is built with Ballast where there is Arrow C++ (libarrow-dev and libparquet-dev, or the Python package "
-            "pyarrow)"));
+  EXPECT_TRUE(fails(load_library_from(places), Errc::kUnsupported,
+                    "Parquet support is not installed: libballast_parquet.so is neither in /nowhere, /nowhere/at/all nor in the "
+                    "system's library path; use Ballast's Python package, which includes it, or build Ballast where Arrow C++ or "
+                    "pyarrow is installed"));
 }
 
 TEST(ParquetLoad, FileThatIsNoLibraryIsNamed) {
   const test::TempDir dir;
   const std::vector<std::string> places{dir.path("absent.so"), dir.write("text.so", "no library"), "/nowhere/a.so"};
-  EXPECT_TRUE(fails(load_library_from(places), Errc::kUnsupported,
-                    "cannot load what reads and writes Parquet: " + dir.path("text.so") +
-                        ": file too short; build Ballast with the Arrow that is installed"));
+  const auto library = load_library_from(places);
+  ASSERT_FALSE(library);
+  EXPECT_EQ(library.error().code, Errc::kUnsupported);
+  EXPECT_THAT(library.error().message,
+              testing::MatchesRegex("cannot load Parquet support: " + dir.path("text.so") +
+                                    ": file too short; install the libraries of Arrow, for example with pip install "
+                                    "'pyarrow(==[0-9]+\\.\\*)?'"));
 }
 
 TEST(ParquetLoad, LibraryOfSomebodyElseIsRefused) {
