@@ -274,6 +274,14 @@ def part_is_damaged(t):
     return t.said("validate", "tiny", "parquet")
 
 
+def without_parquet(t):
+    (t.folder / "bin").mkdir()
+    shutil.copy(t.program, t.folder / "bin/ballast")
+    command = [t.folder / "bin/ballast", "quantize", "tiny", "out", "--format", "parquet"]
+    said = subprocess.run(command, cwd=t.folder, env=t.environment, capture_output=True, text=True, timeout=60).stderr
+    return said.replace(str(t.folder), "/usr")
+
+
 def without_hub(t):
     return t.said("inspect", "hf://org/tiny", HF_ENDPOINT="http://127.0.0.1:9", BALLAST_HTTP_TIMEOUT="1")
 
@@ -317,7 +325,7 @@ TROUBLES: list[Callable[[Troubles], str]] = [
     output_is_a_uri, output_is_a_file, output_has_folders, no_such_folder, another_run,
     groups_do_not_divide, group_size_of_the_format, not_finite, quantized_by_others, quantized_already, not_quantized, nothing_to_quantize,
     below_the_minimum, target_too_small, unknown_setting, bad_variable, too_little_memory, statistics_of_another_model, not_statistics,
-    part_is_damaged,
+    part_is_damaged, without_parquet,
     without_hub, no_such_repository, no_such_revision, gated_repository, offline, wrong_uri,
 ]  # fmt: skip
 
