@@ -90,10 +90,26 @@ interface Native {
   toFloat32(dtype: string, bytes: Uint8Array, floats: Float32Array): void;
 }
 
+/** Where the addon may be. The last is for a clone, which is the only place where the package contains its CMakeLists.txt. */
+function candidates(own: string): string[] {
+  const places = [join(own, 'prebuilds', `${process.platform}-${process.arch}`), join(own, 'source/build/release/node')];
+  if (existsSync(join(own, 'CMakeLists.txt'))) places.push(join(own, '../../build/release/node'));
+  return places.map((place) => join(place, 'ballast.node')).filter((addon) => existsSync(addon));
+}
+
 function load(): Native {
-  const addon = join(__dirname, '../../../build/release/node/ballast.node');
-  if (!existsSync(addon)) throw new Error(`${addon} is not there: run \`npm install\` in bindings/node, or scripts/build`);
-  return require(addon) as Native;
+  const own = join(__dirname, '..');
+  const failures: string[] = [];
+  for (const addon of candidates(own)) {
+    try {
+      return require(addon) as Native;
+    } catch (error) {
+      const [reason] = String((error as Error).message).replace(`${addon}: `, '').split('\n');
+      failures.push(`cannot load ${addon}: ${reason}`);
+    }
+  }
+  const reason = failures.length > 0 ? failures.join('; ') : `${own} contains no addon for ${process.platform}-${process.arch}`;
+  throw new Error(`${reason}; run \`npm rebuild ballast\` to build it from source, or \`npm install\` in a clone`);
 }
 
 export const native = load();

@@ -11,6 +11,7 @@ import { PACKAGE, ROOT, runNode, tempFolder, withPackage, writeQwen3, writeSampl
 
 const guide = readFileSync(join(ROOT, 'docs/node.md'), 'utf8');
 const readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
+const packageReadme = readFileSync(join(PACKAGE, 'README.md'), 'utf8');
 const blocks = (text: string) => [...text.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code!);
 const folder = withPackage(tempFolder());
 
@@ -40,17 +41,19 @@ describe('samples', () => {
     expect(printed).toContain(': 4352 of 4352 bytes\n');
   });
 
-  test('in the README run', async () => {
-    const [sample, ...others] = blocks(readme);
-    expect(others).toEqual([]);
-    expect(await run('readme', sample!)).toContain('[ 64, 32 ]');
+  test('in the READMEs run', async () => {
+    for (const [name, text] of [['readme', readme], ['package', packageReadme]] as const) {
+      const [sample, ...others] = blocks(text);
+      expect(others).toEqual([]);
+      expect(await run(name, sample!)).toContain('[ 64, 32 ]');
+    }
   });
 
   test('have no type errors', () => {
-    for (const [name, code] of [['guide', blocks(guide).join('\n')], ['readme', blocks(readme).join('\n')]] as const) {
+    for (const [name, code] of [['guide', blocks(guide).join('\n')], ['readme', blocks(readme).join('\n')], ['package', blocks(packageReadme).join('\n')]] as const) {
       writeFileSync(join(folder, `${name}.mts`), code);
     }
-    const program = ts.createProgram([join(folder, 'guide.mts'), join(folder, 'readme.mts')], {
+    const program = ts.createProgram(['guide', 'readme', 'package'].map((name) => join(folder, `${name}.mts`)), {
       strict: true, noEmit: true, module: ts.ModuleKind.Node16, moduleResolution: ts.ModuleResolutionKind.Node16, target: ts.ScriptTarget.ES2022,
       types: ['node'], typeRoots: [join(PACKAGE, 'node_modules/@types')], lib: ['lib.es2022.d.ts', 'lib.esnext.disposable.d.ts'], skipLibCheck: true,
     });
@@ -70,4 +73,10 @@ test('the guide lists all errors', () => {
 test('the version equals that in package.json', () => {
   const { version } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as { version: string };
   expect(ballast.version).toBe(version);
+});
+
+test('npm install names Debian packages that scripts/setup installs', async () => {
+  const { DEBIAN_PACKAGES } = (await import(join(PACKAGE, 'scripts/install.mjs'))) as { DEBIAN_PACKAGES: string[] };
+  const setup = readFileSync(join(ROOT, 'scripts/setup'), 'utf8').split(/\s+/);
+  for (const name of DEBIAN_PACKAGES) expect(setup).toContain(name);
 });

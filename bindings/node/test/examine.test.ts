@@ -27,7 +27,7 @@ beforeAll(async () => {
 function programJson(...given: string[]): Record<string, unknown> {
   let printed: string;
   try {
-    printed = execFileSync(join(ROOT, 'build/release/ballast'), [...given, '--json'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    printed = execFileSync(join(ROOT, 'build/release/ballast'), [...given, '--json'], { encoding: 'utf8', env: {}, stdio: ['ignore', 'pipe', 'ignore'] });
   } catch (error) {
     printed = (error as { stdout: string }).stdout; // exit code 1: something differs
   }
