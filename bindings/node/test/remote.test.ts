@@ -1,7 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { CancelledError, convertModel, downloadModel, openModel, type ProgressReport, quantizeModel, saveFile, UnsupportedError, validateModel } from 'ballast';
+import {
+  CancelledError, convertModel, dequantizeModel, diffModels, downloadModel, inspectModel, openModel, type ProgressReport, quantizeModel, saveFile,
+  UnsupportedError, validateModel, verifyModel,
+} from 'ballast';
 import { beforeAll, describe, expect, test } from 'vitest';
 
 import { filesIn, noise, RangeServer, tempFolder, writeQwen3, writeSample } from './support';
@@ -50,6 +53,14 @@ describe('a model on a server', () => {
     expect((await validateModel(model, join(folder, 'q'))).cosineSimilarity).toBe(report.cosineSimilarity);
   });
 
+  test('is loaded, verified, inspected and compared', async () => {
+    using model = await openModel(`${url}/model.safetensors`);
+    expect((await model.load()).get('bias')!.data).toEqual(noise(64));
+    expect((await verifyModel(`${url}/model.safetensors`, { values: true })).ok).toBe(true);
+    expect((await inspectModel(`${url}/model.safetensors`)).tensorCount).toBe(2);
+    expect((await diffModels(sample, `${url}/model.safetensors`)).equal).toBe(true);
+  });
+
   test('that does not exist is a MissingError', async () => {
     await expect(openModel(`${url}/no.safetensors`)).rejects.toMatchObject({ code: 'ERR_BALLAST_NOT_FOUND' });
   });
@@ -79,6 +90,13 @@ describe('a model on a server', () => {
         (signal: AbortSignal) => convertModel(`${url}/model.safetensors`, join(folder, 'never.safetensors'), { signal }),
         (signal: AbortSignal) => convertModel(model, join(folder, 'never.safetensors'), { signal }),
         (signal: AbortSignal) => downloadModel(`${url}/model.safetensors`, join(folder, 'never'), { signal }),
+        (signal: AbortSignal) => model.load({ signal }),
+        (signal: AbortSignal) => verifyModel(`${url}/model.safetensors`, { signal }),
+        (signal: AbortSignal) => inspectModel(`${url}/model.safetensors`, { signal }),
+        (signal: AbortSignal) => inspectModel(`${url}/large.safetensors`, { stats: true, signal }),
+        (signal: AbortSignal) => diffModels(sample, `${url}/model.safetensors`, { signal }),
+        (signal: AbortSignal) => diffModels(model, model, { signal }),
+        (signal: AbortSignal) => dequantizeModel(`${url}/model.safetensors`, join(folder, 'never.safetensors'), { signal }),
       ]) {
         const controller = new AbortController();
         setTimeout(() => controller.abort(reason), 50);
