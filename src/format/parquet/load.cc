@@ -76,8 +76,8 @@ Result<const Library*> load_library_from(std::span<const std::string> places) {
     std::string reason = last_dl_error();
     if (is_bare(place) && reason.starts_with(place + ": cannot open")) continue;
     return fail(Errc::kUnsupported,
-                "cannot load Parquet support: {}; install the libraries of Arrow, for example with pip install '{}'", reason,
-                BALLAST_PYARROW);
+                "cannot load Parquet support: {}; install Arrow's libraries in the library path or, for Python, pip install '{}'",
+                reason, BALLAST_PYARROW);
   }
   return fail(Errc::kUnsupported,
               "Parquet support is not installed: {} is neither in {} nor in the system's library path; use Ballast's Python "

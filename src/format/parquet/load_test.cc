@@ -40,7 +40,7 @@ TEST(ParquetLoad, FileThatIsNoLibraryIsNamed) {
   EXPECT_EQ(library.error().code, Errc::kUnsupported);
   EXPECT_THAT(library.error().message,
               testing::MatchesRegex("cannot load Parquet support: " + dir.path("text.so") +
-                                    ": file too short; install the libraries of Arrow, for example with pip install "
+                                    ": file too short; install Arrow's libraries in the library path or, for Python, pip install "
                                     "'pyarrow(==[0-9]+\\.\\*)?'"));
 }
 
