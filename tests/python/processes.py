@@ -6,10 +6,9 @@ import subprocess
 import time
 
 
-def kill_when_noted(run, journal):
-    """Kills a run, given as a command or started already, as soon as its journal has something beside its key."""
-    is_running = isinstance(run, subprocess.Popen)
-    with run if is_running else subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+def kill_when_noted(command, journal):
+    """Kills a run as soon as its journal has something beside its key."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             if journal.exists() and journal.stat().st_size > 64:
                 process.kill()

@@ -13,7 +13,7 @@ import numpy
 import pytest
 import safetensors.numpy
 from conftest import one_error_line
-from processes import kill_when_noted, peak_memory
+from processes import peak_memory, wait_for_bytes
 from range_server import RangeServer, etag_of
 
 import ballast
@@ -238,7 +238,9 @@ def test_quantize_goes_on_after_a_kill(build_dir, run, server, tmp_path):
     server.fault = stop
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert late.wait(60)
-    kill_when_noted(process, tmp_path / "out.incomplete" / "journal")
+    wait_for_bytes(process, "wchar", 1 << 20)
+    process.kill()
+    process.wait()
     server.fault = None
     server.forget()
     assert subprocess.run(command, capture_output=True).returncode == 0
