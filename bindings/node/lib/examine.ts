@@ -175,6 +175,7 @@ export interface DiffReport {
   changed: TensorDifference[];
   /** Metadata keys whose values differ. */
   metadata: string[];
+  /** From opening the models. */
   warnings: string[];
 }
 

@@ -85,7 +85,7 @@ Result<Side> open_side(Job& job, const Source& source) {
   if (decoded.error().code != Errc::kUnsupported) return std::unexpected(std::move(decoded.error()));
   auto stored = open_as(job, {.path = *path, .options = {}});
   if (!stored) return std::unexpected(std::move(decoded.error()));
-  return Side{.opened = *std::move(stored), .warning = decoded.error().message + "; compared as stored"};
+  return Side{.opened = *std::move(stored), .warning = decoded.error().message + "; the stored tensors are compared"};
 }
 
 struct Comparison {
@@ -105,6 +105,8 @@ Result<Comparison> compare(Job& job, const Source& first, const Source& second, 
   Comparison made{.report = *std::move(report)};
   for (const Side* const side : {&*a, &*b}) {
     if (!side->warning.empty()) made.warnings.push_back(side->warning);
+    const auto opening = side->opened->model.warnings();
+    made.warnings.insert(made.warnings.end(), opening.begin(), opening.end());
   }
   return made;
 }

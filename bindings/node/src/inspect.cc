@@ -1,6 +1,5 @@
 #include "inspect.h"
 
-#include <ranges>
 #include <utility>
 
 #include <ballast/text.h>

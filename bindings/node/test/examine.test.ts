@@ -136,7 +136,7 @@ describe('inspectModel()', () => {
     expect(report.quantization).toBe(null);
     const same = await diffModels(gptq, gptq);
     expect(same).toMatchObject({ equal: true, same: 1 });
-    expect(same.warnings).toEqual([`${report.warnings[0]!}; compared as stored`, `${report.warnings[0]!}; compared as stored`]);
+    expect(same.warnings).toEqual([`${report.warnings[0]!}; the stored tensors are compared`, `${report.warnings[0]!}; the stored tensors are compared`]);
   });
 
   test('has metadata of any name', async () => {
@@ -179,6 +179,15 @@ describe('diffModels()', () => {
     expect(one).toMatchObject({ differentValues: 1, values: 64, firstDifference: 40, dtype: ['F32', 'F32'], shape: [[8, 8], [8, 8]] });
     expect(one.maxDifference).toBeCloseTo(1);
     expect(report.changed.find(({ name }) => name === 'shape')).toMatchObject({ differentValues: null, values: null, firstDifference: null, maxDifference: null });
+  });
+
+  test('passes on the warnings from opening', async () => {
+    const both = join(folder, 'both');
+    mkdirSync(both);
+    for (const name of ['model.safetensors', 'weights.safetensors']) copyFileSync(sample, join(both, name));
+    const { equal, warnings } = await diffModels(sample, both);
+    expect([equal, warnings]).toEqual([true, (await openModel(both)).warnings]);
+    expect(warnings).toHaveLength(1);
   });
 
   test('compares quantized models by their weights', async () => {
