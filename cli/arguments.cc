@@ -55,7 +55,7 @@ Result<DType> parse_dtype_argument(std::string_view text) {
   std::string known;
   for (const DTypeInfo& dtype : kDTypes) known += fmt::format("{}{}", known.empty() ? "" : ", ", dtype.name);
   std::ranges::transform(known, known.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return wrong(fmt::format("no such dtype: '{}'; there are {}", escape(text), known));
+  return wrong(fmt::format("unknown dtype '{}'; use one of {}", escape(text), known));
 }
 
 Result<std::uint64_t> parse_size(std::string_view text) {
@@ -84,7 +84,7 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   if (error == std::errc{} && unit != kUnits.end() && number * unit->bytes >= 1 && number * unit->bytes <= kMost) {
     return static_cast<std::uint64_t>(number * unit->bytes);
   }
-  return wrong(fmt::format("'{}' is not a size; write it like 300MB, 5GB or 2GiB", escape(text)));
+  return wrong(fmt::format("'{}' is not a size such as 300MB, 5GB or 2GiB", escape(text)));
 }
 
 Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, std::string_view expected,

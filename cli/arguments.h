@@ -10,7 +10,7 @@
 
 namespace ballast::cli {
 
-// What users type. Errors are kInvalidArgument.
+// Parsers of arguments. Errors are kInvalidArgument.
 
 Result<DType> parse_dtype_argument(std::string_view text);  // bf16, F8_E4M3, float32
 

@@ -12,10 +12,10 @@
 
 namespace ballast::cli {
 
-// What every command's exit code means; scripts rely on these.
+// Exit codes of all commands; scripts rely on them.
 enum Exit : int {
   kDone = 0,
-  kFoundFalse = 1,  // checked, and found false
+  kFoundFalse = 1,  // a check failed
   kUsage = 2,       // wrong usage, invalid config
   kBadInput = 3,    // input missing, unreadable, corrupt or unsupported
   kBadOutput = 4,   // output could not be written
@@ -36,10 +36,11 @@ struct ReadOptions {
 };
 void add_read_options(CLI::App& command, ReadOptions& options);
 
-// A model by its values: what is quantized is decoded when it is read. Stored tensors of what no scheme decodes, with a note.
+// Opens a model whose quantized weights are decoded on reading. If no scheme can decode them, opens the stored tensors and prints
+// a note.
 Result<Model> open_values(const std::string& path, const ReadOptions& options);
 
-// What every command that reads a model says of its argument.
+// Help texts that several commands share.
 inline constexpr const char* kModelHelp = "Model: a weights file, a directory, an index, or a URI (https, s3, hf)";
 inline constexpr const char* kQuantizedHelp = "Quantized model: a directory of MLX or Parquet V2, or a URI";
 inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
@@ -53,7 +54,7 @@ void add_json(CLI::App& command, bool& json);
 void set_choices(const CLI::Option* option, std::vector<std::string> values);
 std::vector<std::string> choices_of(const CLI::Option* option);
 
-// A command adds its options to `app` and leaves in `run` what to do when it is chosen.
+// Each adds its command to `app`, which sets `run` when the command is chosen.
 using Run = std::function<Exit()>;
 void add_inspect(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);

@@ -14,12 +14,15 @@
 #include "arguments.h"
 #include "command.h"
 #include "format.h"
+#include "spelling.h"
 #include "terminal.h"
 
 namespace ballast::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+const Spelling kSpelling{{"dtype", "--dtype"}, {"exclude", "--exclude"}, {"include", "--include"}, {"rename", "--rename"}};
 
 struct Options {
   std::string in;
@@ -43,7 +46,7 @@ Result<void> set_dtypes(const Options& options, ConvertOptions& convert) {
   for (const std::string& argument : options.dtypes) {
     const std::size_t equals = argument.rfind('=');
     const auto dtype = parse_dtype_argument(equals == std::string::npos ? argument : argument.substr(equals + 1));
-    if (!dtype) return std::unexpected(dtype.error());
+    if (!dtype) return std::unexpected(Error(dtype.error()).at("--dtype"));
     if (equals == std::string::npos) {
       convert.dtype = *dtype;
     } else {
@@ -63,7 +66,7 @@ Result<ConvertOptions> convert_options(const Options& options) {
   if (options.format == "mlx-json") convert.sink.format = Format::kMlxJson;
   if (!options.max_shard_size.empty()) {
     const auto bytes = parse_size(options.max_shard_size);
-    if (!bytes) return std::unexpected(bytes.error());
+    if (!bytes) return std::unexpected(Error(bytes.error()).at("--max-shard-size"));
     convert.sink.max_shard_bytes = *bytes;
   }
   for (const std::string& argument : options.renames) {
@@ -74,12 +77,12 @@ Result<ConvertOptions> convert_options(const Options& options) {
   return convert;
 }
 
-// The model's metadata with the changes that --metadata asks for; empty without any.
+// The model's metadata with the changes of --metadata; empty if there are none.
 Result<std::optional<Metadata>> change_metadata(const Options& options, Metadata metadata) {
   if (options.metadata.empty()) return std::nullopt;
   for (const std::string& argument : options.metadata) {
     if (!argument.contains('=') && metadata.erase(argument) == 1) continue;
-    const auto pair = parse_pair("--metadata", "KEY=VALUE, or a KEY that is there to drop", argument);
+    const auto pair = parse_pair("--metadata", "KEY=VALUE, or an existing KEY to remove", argument);
     if (!pair) return std::unexpected(pair.error());
     metadata[pair->first] = pair->second;
   }
@@ -128,7 +131,7 @@ Exit run_convert(const Options& options) {
   convert->work = bar.work(options.threads, options.memory_limit_mb << 20);
   const auto done = convert_model(*model, options.out, *convert);
   bar.clear();
-  if (!done) return report(done.error());
+  if (!done) return report(done.error(), kSpelling);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
     print_json(options, *model, *done, seconds);
@@ -146,21 +149,22 @@ void add_convert(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("convert", "Change dtypes, names, shards, container or metadata");
   add_path(*command, options->in, "IN");
   command->add_option("OUT", options->out, kOutHelp)->required();
-  set_choices(command
-                  ->add_option("--dtype", options->dtypes,
-                               "Target dtype (f32, bf16, f8_e4m3 …) for tensors of its kind, or GLOB=DTYPE; repeatable")
-                  ->type_name("DTYPE"),
-              {"f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i16", "i8", "u8"});
   set_choices(
-      command->add_option("--format", options->format, "Container: safetensors or mlx-json (default: from the name of OUT)")
-          ->type_name("FORMAT")
-          ->check(CLI::IsMember({"safetensors", "mlx-json"}).description("")),
-      {"safetensors", "mlx-json"});
+      command
+          ->add_option(
+              "--dtype", options->dtypes,
+              "Convert floats, or integers, to DTYPE: f32, bf16, f8_e4m3, i8 …; GLOB=DTYPE for matching tensors; repeatable")
+          ->type_name("DTYPE"),
+      {"f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i16", "i8", "u8"});
+  set_choices(command->add_option("--format", options->format, "Write safetensors or mlx-json (default: by the name of OUT)")
+                  ->type_name("FORMAT")
+                  ->check(CLI::IsMember({"safetensors", "mlx-json"}).description("")),
+              {"safetensors", "mlx-json"});
   command
       ->add_option("--max-shard-size", options->max_shard_size,
                    "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
-  command->add_option("--include", options->include, "Take only matching tensors; repeatable")->type_name("GLOB");
+  command->add_option("--include", options->include, "Convert only matching tensors; repeatable")->type_name("GLOB");
   command->add_option("--exclude", options->exclude, "Leave out matching tensors; repeatable")->type_name("GLOB");
   command->add_option("--rename", options->renames, "Rename tensors; each * in TO takes what a * in FROM matched; repeatable")
       ->type_name("FROM=TO");
@@ -168,8 +172,8 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_flag("--allow-loss", options->allow_loss, "Convert integers that do not fit, and report how many");
   command->add_flag("--resume", options->resume, kResumeHelp);
   add_threads(*command, options->threads);
-  command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
-      ->type_name("MB")
+  command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
+      ->type_name("MIB")
       ->check(CLI::Range(16, 1'048'576).description(""));
   add_read_options(*command, options->read);
   add_json(*command, options->json);

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "format.h"
+#include "spelling.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -31,19 +32,19 @@ Exit run_dequantize(const Options& options) {
   DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}}};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
-    if (!dtype) return report(dtype.error());
+    if (!dtype) return report(Error(dtype.error()).at("--dtype"));
     dequantize.dtype = *dtype;
   }
   if (!options.max_shard_size.empty()) {
     const auto bytes = parse_size(options.max_shard_size);
-    if (!bytes) return report(bytes.error());
+    if (!bytes) return report(Error(bytes.error()).at("--max-shard-size"));
     dequantize.sink.max_shard_bytes = *bytes;
   }
   ProgressBar bar("dequantizing");
   dequantize.work = bar.work(options.threads, options.memory_limit_mb << 20);
   const auto done = dequantize_model(options.in, options.out, dequantize);
   bar.clear();
-  if (!done) return report(done.error());
+  if (!done) return report(done.error(), {{"dtype", "--dtype"}});
   for (const std::string& warning : done->warnings) warn(warning);
   std::uint64_t bytes = 0;
   Json files = Json::array();
@@ -75,16 +76,17 @@ void add_dequantize(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("dequantize", "Write the float weights of a quantized model");
   command->add_option("IN", options->in, kQuantizedHelp)->required();
   command->add_option("OUT", options->out, kOutHelp)->required();
-  set_choices(command->add_option("--dtype", options->dtype, "f64, f32, f16 or bf16 (default: the original dtype of each tensor)")
-                  ->type_name("DTYPE"),
-              {"f64", "f32", "f16", "bf16"});
+  set_choices(
+      command->add_option("--dtype", options->dtype, "Write f64, f32, f16 or bf16 (default: the original dtype of each tensor)")
+          ->type_name("DTYPE"),
+      {"f64", "f32", "f16", "bf16"});
   command
       ->add_option("--max-shard-size", options->max_shard_size,
                    "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
   add_threads(*command, options->threads);
-  command->add_option("--memory-limit", options->memory_limit_mb, "Memory to use, in MiB (default 384)")
-      ->type_name("MB")
+  command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
+      ->type_name("MIB")
       ->check(CLI::Range(16, 1'048'576).description(""));
   add_json(*command, options->json);
   command->footer(

@@ -86,7 +86,7 @@ std::string largest_text(const TensorDifference& tensor) {
   return fmt::format("{:.6g}", tensor.values->max_difference);
 }
 
-// The largest differences first; those that have no figure before all.
+// The largest differences first; those without a number before them.
 void print_changed(std::vector<TensorDifference> changed) {
   if (changed.empty()) return;
   std::ranges::sort(changed, [](const TensorDifference& x, const TensorDifference& y) {

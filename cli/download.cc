@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "format.h"
+#include "spelling.h"
 #include "terminal.h"
 
 namespace ballast::cli {
@@ -38,16 +39,16 @@ void print_json(const DownloadReport& done, double seconds) {
 
 void print_text(const DownloadReport& done, double seconds) {
   std::uint64_t bytes = 0;
-  std::size_t there = 0;
-  std::size_t checked = 0;
+  std::size_t complete = 0;
+  std::size_t verified = 0;
   for (const DownloadedFile& file : done.files) {
     bytes += file.size;
-    there += file.already_complete ? 1 : 0;
-    checked += file.checksum.empty() ? 0 : 1;
+    complete += file.already_complete ? 1 : 0;
+    verified += file.checksum.empty() ? 0 : 1;
   }
   std::string notes;
-  if (there > 0) notes += fmt::format(", {} there already", there == done.files.size() ? "all" : grouped(there));
-  if (checked > 0) notes += fmt::format(", sums of {} checked", checked == done.files.size() ? "all" : grouped(checked));
+  if (complete > 0) notes += fmt::format(", {} already complete", complete == done.files.size() ? "all" : grouped(complete));
+  if (verified > 0) notes += fmt::format(", checksums of {} verified", verified == done.files.size() ? "all" : grouped(verified));
   const auto rate = static_cast<std::uint64_t>(static_cast<double>(done.fetched_bytes) / seconds);
   print("{}: {}, {}{}{}\n", tinted(Tone::kBold, escape(done.folder)), counted(done.files.size(), "file"), human_bytes(bytes),
         notes, seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, human_bytes(rate))));
@@ -59,7 +60,7 @@ Exit run_download(const Options& options) {
   const auto done =
       download(options.uri, options.folder, {.include = options.include, .exclude = options.exclude, .work = bar.work()});
   bar.clear();
-  if (!done) return report(done.error());
+  if (!done) return report(done.error(), {{"exclude", "--exclude"}, {"include", "--include"}});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
     print_json(*done, seconds);

@@ -37,7 +37,7 @@ Result<DType> extract(const Options& options, const Model& model, std::span<cons
 
 Exit run_extract(const Options& options) {
   if (options.out == "-" && ::isatty(STDOUT_FILENO) == 1) {
-    return report({.code = Errc::kInvalidArgument, .message = "standard output is a terminal: name a file with -o"});
+    return report({.code = Errc::kInvalidArgument, .message = "standard output is a terminal; give a file with -o"});
   }
   std::vector<Slice> slices;
   if (!options.slice.empty()) {
@@ -51,7 +51,7 @@ Exit run_extract(const Options& options) {
   const auto dtype = extract(options, *model, slices);
   if (!dtype) return report(dtype.error());
   if (const TensorInfo* const tensor = model->find(options.tensor); tensor->dtype != *dtype) {
-    complain(fmt::format("note: numpy has no {}, the values are written as {}", name(tensor->dtype), name(*dtype)));
+    note(fmt::format("NumPy has no {}; values are written as {}", name(tensor->dtype), name(*dtype)));
   }
   return kDone;
 }
@@ -63,8 +63,9 @@ void add_extract(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("extract", "Write one tensor, or a part of it, as a .npy file");
   add_path(*command, options->path, "IN");
   command->add_option("NAME", options->tensor, "Name of the tensor")->required();
-  command->add_option("--slice", options->slice, "Part of each dimension, as start:stop:step: '0:10,:,::2'")->type_name("SLICES");
-  command->add_option("-o,--output", options->out, "Output file (default: standard output)")->type_name("FILE");
+  command->add_option("--slice", options->slice, "Extract a part of each dimension, as start:stop:step: '0:10,:,::2'")
+      ->type_name("SLICES");
+  command->add_option("-o,--output", options->out, "Write to FILE (default: standard output)")->type_name("FILE");
   add_read_options(*command, options->read);
   command->footer(
       "NumPy has no BF16, F8 or F4: they are written as F32, without loss.\n\n"

@@ -14,6 +14,6 @@ std::string shape_text(Shape shape);                              // [1024, 3072
 std::string label_text(std::string_view name);                    // escaped; '' if empty
 std::string counted(std::uint64_t count, std::string_view noun);  // 1 tensor, 310 tensors
 
-// Whether `a` comes before `b` when runs of digits count as numbers: layers.2 before layers.10.
+// Orders runs of digits as numbers: layers.2 before layers.10.
 bool natural_less(std::string_view a, std::string_view b);
 }  // namespace ballast::cli

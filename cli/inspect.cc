@@ -39,7 +39,7 @@ struct InspectOptions {
 
 using Stats = std::vector<std::optional<TensorStats>>;
 
-// What was asked for: some of a model's tensors, in natural order, and their figures if wanted.
+// The tensors to show, in natural order, with their statistics if wanted.
 struct Selection {
   std::vector<const TensorInfo*> tensors;
   Stats stats;  // one each, or none at all
@@ -67,7 +67,7 @@ Result<Stats> measure(const Model& model, std::span<const TensorInfo* const> ten
   return compute_stats(model, names, {.work = bar.work()});
 }
 
-// The config as it is, with the fields that have several names under the usual ones.
+// The config, with fields that have several names under their usual names as well.
 Json config_json(const ModelConfig& config) {
   Json json = Json::parse(config.json);
   for (const auto& [key, number] : usual_numbers(config)) {
@@ -154,7 +154,7 @@ void print_metadata(const Metadata& metadata) {
   std::size_t shown = 0;
   for (const auto& [key, value] : metadata) {
     if (++shown > kMost) {
-      print("{} … {} more; --json has them all\n", tinted(Tone::kDim, "metadata"), grouped(metadata.size() - kMost));
+      print("{} … {} more; --json lists them all\n", tinted(Tone::kDim, "metadata"), grouped(metadata.size() - kMost));
       return;
     }
     const std::string start = fmt::format(" {} = ", shortened(label_text(key), kWidestKey));
@@ -235,7 +235,7 @@ void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats)
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string label = label_text(tensors[i]->name);
     if (!stats[i]) {
-      table.add_remark(label, fmt::format("{} has no agreed packing", name(tensors[i]->dtype)));
+      table.add_remark(label, fmt::format("{} has no standard packing", name(tensors[i]->dtype)));
       continue;
     }
     const TensorStats& of = *stats[i];
@@ -267,12 +267,12 @@ Exit inspect(const InspectOptions& options) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,
                      .message = escape(without_secrets(options.path)) +
-                                ": --stats needs numbers: dequantize the model, and look at the result"});
+                                ": --stats cannot read Parquet V2; dequantize the model and inspect the result"});
     }
     return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json},
                              *weights);
   }
-  // What cannot be decoded still has tensors to show.
+  // If the weights cannot be decoded, show the stored tensors.
   std::optional<Model> raw;
   if (!weights) {
     const Errc code = weights.error().code;

@@ -120,12 +120,12 @@ Exit print_widths(const Weights& model) {
   print("\n");
   table.print();
   const auto equalized = std::ranges::count_if(model.weights(), [](const Weight& weight) { return weight.storage.equalized; });
-  if (equalized > 0) print("columns of {} are scaled\n", counted(static_cast<std::uint64_t>(equalized), "tensor"));
+  if (equalized > 0) print("{} with equalized columns\n", counted(static_cast<std::uint64_t>(equalized), "tensor"));
   const auto boundaries = model.time_boundaries();
   if (!boundaries) return report(boundaries.error());
   if (*boundaries) {
-    print("parameters for {} of timesteps{}\n", counted((*boundaries)->size() + 1, "group"),
-          (*boundaries)->empty() ? "" : fmt::format(", which begin at {}", fmt::join(**boundaries, ", ")));
+    print("time-aware parameters for {} of timesteps{}\n", counted((*boundaries)->size() + 1, "group"),
+          (*boundaries)->empty() ? "" : fmt::format(", starting at {}", fmt::join(**boundaries, ", ")));
   }
   return kDone;
 }

@@ -27,10 +27,10 @@ struct QuantizedView {
   bool json = false;
 };
 
-// inspect for quantized weights that are not tensors of a file: Parquet V2 Extended.
+// inspect for weights that are not tensors of a file: Parquet V2 Extended.
 Exit inspect_quantized(const QuantizedView& view, const Weights& model);
 
-// How many tensors, parameters and bytes there are of each width, as JSON and as a table.
+// Tensors, parameters and bytes by storage, such as "int4 of 64", as JSON and as a table.
 nlohmann::ordered_json widths_json(const Weights& model);
 Exit print_widths(const Weights& model);
 

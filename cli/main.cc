@@ -15,12 +15,13 @@
 
 #include "command.h"
 #include "display_width.h"
+#include "spelling.h"
 #include "terminal.h"
 
 namespace ballast::cli {
 namespace {
 
-// Lines of help: a name, and at column 26 a description that is wrapped at column 80.
+// One entry of help: a name, and from column 26 on a description, wrapped at column 80.
 std::string two_columns(const std::string& name, const std::string& description) {
   constexpr std::size_t kColumn = 26;
   constexpr std::size_t kWidth = 80;
@@ -42,7 +43,7 @@ std::string two_columns(const std::string& name, const std::string& description)
   return text + "\n";
 }
 
-// CLI11's own layout puts the program's name on a line and says "OPTIONS"; people read usage and examples first.
+// Unlike CLI11's default: usage with its arguments first, placeholders without types, 80 columns.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { label("Positionals", "Arguments"); }
@@ -61,22 +62,32 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = make_option_name(option, is_positional);
     if (!is_positional && option->get_type_size() != 0) name += " " + option->get_type_name();
-    return two_columns(name, option->get_description());
+    const bool is_alias = !is_positional && option->get_positional();
+    return two_columns(name, is_alias ? "Same as " + option->get_name(true) : option->get_description());
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return two_columns(command->get_name(), command->get_description());
   }
 };
 
+// An argument after an unknown option may be its value, so options are named first.
+std::string unexpected_argument(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining(true);
+  const auto option = std::ranges::find_if(rest, [](const std::string& argument) { return argument.starts_with('-'); });
+  if (option != rest.end()) return fmt::format("unknown option '{}'", escape(*option));
+  return rest.empty() ? "too many arguments" : fmt::format("unexpected argument '{}'", escape(rest.front()));
+}
+
 std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (!first.empty() && app.get_subcommands().empty()) {
-    return fmt::format("no such {}: '{}'", first.starts_with('-') ? "option" : "command", escape(first));
+    return fmt::format("unknown {} '{}'", first.starts_with('-') ? "option" : "command", escape(first));
   }
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) return unexpected_argument(app);
   return escape(error.what());
 }
 
-// A model may have more shards than a process may have files open unless it asks.
+// A model may have more shards than the soft limit of open files.
 void allow_many_files() {
   struct rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -157,12 +168,12 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options) {
   if (weights.error().code != Errc::kUnsupported) return std::unexpected(std::move(weights.error()));
   auto stored = Model::open(path, options.open());
   if (!stored) return std::unexpected(std::move(weights.error()));
-  complain(fmt::format("note: {}; the stored tensors are taken as they are", weights.error().message));
+  note(fmt::format("{}; using the stored tensors as they are", weights.error().message));
   return stored;
 }
 
 void add_read_options(CLI::App& command, ReadOptions& options) {
-  command.add_option("--max-header-mb", options.max_header_mb, "Largest header to accept, in MB (default 100)")
+  command.add_option("--max-header-mb", options.max_header_mb, "Accept headers of at most MB megabytes (default 100)")
       ->type_name("MB")
       ->check(CLI::Range(1, 1'000'000).description(""));
   command.add_flag("--reference", options.reference, "Accept whatever the reference reader accepts, such as duplicate names");
@@ -173,7 +184,7 @@ void add_path(CLI::App& command, std::string& path, const std::string& name) {
 }
 
 void add_threads(CLI::App& command, unsigned& threads) {
-  command.add_option("--threads", threads, "Number of threads (default: one per core)")
+  command.add_option("--threads", threads, "Use N threads (default: one per core)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024).description(""));
 }
@@ -197,7 +208,10 @@ std::vector<std::string> choices_of(const CLI::Option* option) {
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print the result as one JSON document"); }
 
 Exit report(const Error& error) {
-  complain("ballast: " + error.message);
+  // Settings that several commands have.
+  static const Spelling common{
+      {"allow_loss", "--allow-loss"}, {"max_header_bytes", "--max-header-mb"}, {"memory_limit", "--memory-limit"}};
+  complain("ballast: " + spelled(error.message, common));
   return exit_code(error);
 }
 

@@ -32,7 +32,6 @@ Json calibration_json(const std::optional<CalibrationReport>& calibration) {
           {"time_groups", calibration->time_groups}, {"boundaries", calibration->boundaries}};
 }
 
-// How a layer came about, where that is not the same for all.
 std::string method_text(const LayerReport& layer) { return layer.method + (layer.equalized ? ", equalized" : ""); }
 
 std::vector<Cell> cells_of(const LayerReport& layer, double min_accuracy) {
@@ -131,7 +130,7 @@ void print_layers(const QuantizeReport& report, double min_accuracy, bool all) {
 }
 
 void print_calibration(const CalibrationReport& calibration) {
-  print("statistics of {} of {}", grouped(calibration.covered),
+  print("statistics for {} of {}", grouped(calibration.covered),
         counted(calibration.covered + calibration.uncovered.size(), "layer"));
   if (calibration.timesteps > 0) {
     const bool all = calibration.timesteps == calibration.recorded_timesteps;
@@ -140,10 +139,12 @@ void print_calibration(const CalibrationReport& calibration) {
   }
   print("\n");
   if (!calibration.uncovered.empty()) {
+    constexpr std::string_view kStart = "no statistics for ";
     const std::size_t others = calibration.uncovered.size() - 1;
     const std::string more = others == 0 ? "" : fmt::format(" and {} more", grouped(others));
-    const std::string label = shortened(label_text(calibration.uncovered.front()), output_columns() - 9 - more.size());
-    print("{}\n", tinted(Tone::kDim, fmt::format("without: {}{}", label, more)));
+    const std::string label =
+        shortened(label_text(calibration.uncovered.front()), output_columns() - kStart.size() - more.size());
+    print("{}\n", tinted(Tone::kDim, fmt::format("{}{}{}", kStart, label, more)));
   }
 }
 

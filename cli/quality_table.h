@@ -8,16 +8,16 @@
 
 namespace ballast::cli {
 
-// What quantize and validate tell of layers, as JSON: sizes, figures of all, and `layers`.
+// The report of quantize and validate as JSON: sizes, total metrics, and `layers`.
 nlohmann::ordered_json report_json(const QuantizeReport& report);
 
-// The worst layers first; all of them if asked for.
+// A table of the worst layers, or of all, worst first.
 void print_layers(const QuantizeReport& report, double min_accuracy, bool all);
 
-// "4.5 bits per weight, 3.54x smaller (1.19 GB to 337 MB)" and the figures of all layers.
+// "4.50 bits per weight, 3.54x smaller: 1.19 GB to 337 MB" and the total metrics.
 void print_totals(const QuantizeReport& report);
 
-// How many layers there are statistics of.
+// The number of layers with statistics.
 void print_calibration(const CalibrationReport& calibration);
 
 }  // namespace ballast::cli

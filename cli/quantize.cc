@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "command.h"
 #include "format.h"
 #include "quality_table.h"
+#include "settings.h"
 #include "table.h"
 #include "terminal.h"
 
@@ -23,13 +25,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kDefaultFormat =
+    "the output is Parquet V2, which Ballast and data tools (DuckDB, pandas) read; use --format mlx for MLX and mlx-lm";
+
 struct Options {
   std::string in;
   std::string out;
-  std::string config;
   std::string calibration;
-  ConfigFields fields;  // what the command line says
-  std::vector<std::string> keep;
+  SettingsArguments settings;
   bool validate = false;
   bool resume = false;
   bool dry_run = false;
@@ -39,34 +42,9 @@ struct Options {
   bool json = false;
 };
 
-Result<QuantizeConfig> make_config(const Options& options) {
-  std::vector<ConfigFields> sources;
-  if (!options.config.empty()) {
-    auto fields = read_config_fields(options.config, was_interrupted);
-    if (!fields) {
-      const Errc code = fields.error().code == Errc::kCancelled ? Errc::kCancelled : Errc::kInvalidArgument;
-      return std::unexpected(Error{.code = code, .message = fmt::format("--config {}", fields.error().message)});
-    }
-    sources.push_back(std::move(*fields));
-  }
-  auto environment = config_fields_from_environment();
-  if (!environment) return std::unexpected(environment.error());
-  sources.push_back(std::move(*environment));
-  sources.push_back(options.fields);
-  auto config = make_quantize_config(sources);
-  if (!config) return config;
-  for (const char* const field : {"num_time_groups", "calibration_samples"}) {
-    if (!options.calibration.empty()) break;
-    const bool asked = std::ranges::any_of(sources, [&](const ConfigFields& fields) { return fields.contains(field); });
-    if (asked) warn(fmt::format("{} has no effect without statistics of activations", field));
-  }
-  config->sensitive_layer_names.insert(config->sensitive_layer_names.end(), options.keep.begin(), options.keep.end());
-  return config;
-}
-
 void print_done(const Options& options, const QuantizeReport& done, double seconds) {
-  print("{}: {} quantized, {} kept, {}{}\n", tinted(Tone::kBold, escape(options.out)), counted(done.layers.size(), "tensor"),
-        grouped(done.unquantized), counted(done.files.size(), "file"),
+  print("{}: {} quantized, {} left unquantized, {}{}\n", tinted(Tone::kBold, escape(options.out)),
+        counted(done.layers.size(), "tensor"), grouped(done.unquantized), counted(done.files.size(), "file"),
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s)", seconds)));
   print_totals(done);
   if (done.calibration) print_calibration(*done.calibration);
@@ -74,23 +52,38 @@ void print_done(const Options& options, const QuantizeReport& done, double secon
 
 double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-// How many layers got how many bits.
+void print_json(const Options& options, const QuantizeConfig& config, const QuantizeReport& done, bool validated,
+                double seconds) {
+  Json json{{"input", without_secrets(options.in)},
+            {"output", options.out},
+            {"format", name(config.format)},
+            {"method", name(config.method)},
+            {"bit_width", config.bit_width},
+            {"group_size", config.group_size},
+            {"target_model_size_mb", config.target_model_size ? Json(megabytes(*config.target_model_size)) : Json()},
+            {"min_accuracy", config.min_accuracy},
+            {"validated", validated},
+            {"quantization_time_s", seconds},
+            {"warnings", done.warnings}};
+  json.update(report_json(done));
+  print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+}
+
 void print_bits(const QuantizeReport& done, std::uint64_t target) {
   std::map<unsigned, std::size_t> layers;
   for (const LayerReport& layer : done.layers) ++layers[layer.bits];
   std::vector<std::string> shares;
   for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
-  print("target {} MB, made {:.3f} MB: {}\n", megabytes(target), megabytes(done.bytes),
-        shares.empty() ? "nothing is quantized" : fmt::to_string(fmt::join(shares, ", ")));
+  print("target {} MB, actual {:.3f} MB: {}\n", megabytes(target), megabytes(done.bytes),
+        shares.empty() ? "nothing quantized" : fmt::to_string(fmt::join(shares, ", ")));
 }
 
-// What was written, read back and compared.
 Result<QuantizeReport> validate_output(const Model& model, const Options& options, const QuantizeConfig& config) {
   ProgressBar bar("validating");
   return validate_model(model, options.out, {.min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)});
 }
 
-// What the files do not tell.
+// Copies what the files do not record.
 void take_over(LayerReport& validated, const LayerReport& done) {
   validated.planned_bits = done.planned_bits;
   validated.method = done.method;
@@ -135,42 +128,55 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
                human_bytes(layer.bytes)});
   }
   table.print();
-  print("\n{}: {} in {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
+  print("\n{}: {} as {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
         counted(plan.layers.size(), "tensor"), name(config.format), human_bytes(plan.bytes), human_bytes(plan.source_bytes));
 }
 
 Exit run_quantize(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  auto config = make_config(options);
-  if (!config) return report(config.error());
+  const auto settings = read_settings(options.settings);
+  if (!settings) return report(settings.error());
+  const QuantizeConfig& config = settings->config;
+  for (const std::string& warning : settings->warnings) warn(warning);
   const auto model = Model::open(options.in, options.read.open());
   if (!model) return report(model.error());
   for (const std::string& warning : model->warnings()) warn(warning);
 
   ProgressBar bar(options.dry_run ? "planning" : "quantizing");
-  const QuantizeOptions work{.config = *config,
-                             .calibration = options.calibration,
-                             .sync = !options.no_sync,
-                             .resume = options.resume,
-                             .work = bar.work()};
+  QuantizeOptions work{.config = config,
+                       .calibration = options.calibration,
+                       .sync = !options.no_sync,
+                       .resume = options.resume,
+                       .work = bar.work()};
+  // When the work begins, so that it does not precede an error about the arguments, nor come after an hour.
+  auto note_format = [is_due = !settings->names_format]() mutable {
+    if (std::exchange(is_due, false)) note(kDefaultFormat);
+  };
+  work.work.progress = [&note_format, show = work.work.progress](std::uint64_t at, std::uint64_t total, std::string_view what) {
+    note_format();
+    return show(at, total, what);
+  };
   if (options.dry_run) {
     const auto plan = plan_quantize(*model, options.out, work);
     bar.clear();
-    if (!plan) return report(plan.error());
-    print_plan(options, *config, *plan);
+    if (!plan) return report(plan.error(), settings->spelling);
+    note_format();
+    print_plan(options, config, *plan);
     return kDone;
   }
   auto done = quantize_model(*model, options.out, work);
   bar.clear();
-  if (!done) return report(done.error());
+  if (!done) return report(done.error(), settings->spelling);
+  note_format();
+  done->warnings = spelled(std::move(done->warnings), settings->spelling);
   for (const std::string& warning : done->warnings) warn(warning);
   const bool was_done = done->up_to_date;
   if (was_done && !options.json && !options.validate) {
-    print("{}: is there already, made of the same files with the same settings\n", tinted(Tone::kBold, escape(options.out)));
+    print("{}: already up to date\n", tinted(Tone::kBold, escape(options.out)));
     return kDone;
   }
   if (options.validate || was_done) {
-    auto validated = validate_output(*model, options, *config);
+    auto validated = validate_output(*model, options, config);
     if (!validated) return report(validated.error());
     if (!was_done) {
       for (std::size_t i = 0; i < validated->layers.size(); ++i) take_over(validated->layers[i], done->layers[i]);
@@ -182,36 +188,24 @@ Exit run_quantize(const Options& options) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
-    Json json{{"input", without_secrets(options.in)},
-              {"output", options.out},
-              {"format", name(config->format)},
-              {"method", name(config->method)},
-              {"bit_width", config->bit_width},
-              {"group_size", config->group_size},
-              {"target_model_size_mb", config->target_model_size ? Json(megabytes(*config->target_model_size)) : Json()},
-              {"min_accuracy", config->min_accuracy},
-              {"validated", options.validate || was_done},
-              {"quantization_time_s", seconds},
-              {"warnings", done->warnings}};
-    json.update(report_json(*done));
-    print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
+    print_json(options, config, *done, options.validate || was_done, seconds);
   } else {
     print_done(options, *done, seconds);
-    if (config->target_model_size) print_bits(*done, *config->target_model_size);
+    if (config.target_model_size) print_bits(*done, *config.target_model_size);
     print("\n");
-    print_layers(*done, config->min_accuracy, options.all_layers);
+    print_layers(*done, config.min_accuracy, options.all_layers);
   }
   return options.validate && !done->passed ? kFoundFalse : kDone;
 }
 
-// An option that sets a field of the config; what is wrong with it is found with the other sources.
+// An option that sets a field of the config; its value is checked with those of the other sources.
 CLI::Option* add_field(CLI::App& command, Options& options, const std::string& flags, const std::string& field,
                        const std::string& type, const std::string& help) {
   return command
       .add_option_function<std::string>(
-          flags, [&options, field](const std::string& value) { options.fields[field] = value; }, help)
+          flags, [&options, field](const std::string& value) { options.settings.fields[field] = value; }, help)
       ->type_name(type)
-      ->check([](const std::string& value) { return value.empty() ? "it has no value" : ""; });
+      ->check([](const std::string& value) { return value.empty() ? "the value is empty" : ""; });
 }
 
 }  // namespace
@@ -221,47 +215,52 @@ void add_quantize(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("quantize", "Quantize weights to 2 to 8 bits and measure the error");
   const auto field = [&](const std::string& flags, const std::string& name, const std::string& type, const std::string& help,
                          std::vector<std::string> choices = {}) {
+    options->settings.options[name] = flags.substr(0, flags.find(','));
     set_choices(add_field(*command, *options, flags, name, type, help), std::move(choices));
   };
   command->add_option("IN,--input", options->in, kModelHelp)->required()->type_name("PATH");
   command->add_option("OUT,--output", options->out, "Output directory")->required()->type_name("DIR");
-  field("--bits,--bit-width", "bit_width", "N", "Bits per weight: 2, 3, 4, 5, 6 or 8 (default: from the profile)",
+  field("--bits,--bit-width", "bit_width", "N", "Use N bits per weight: 2, 3, 4, 5, 6 or 8 (default: from the profile)",
         {"2", "3", "4", "5", "6", "8"});
-  field("--group-size", "group_size", "N", "Weights that share a scale: 32, 64, 128, or 256 in Parquet",
+  field("--group-size", "group_size", "N", "Share a scale among N weights: 32, 64, 128, or 256 in Parquet",
         {"32", "64", "128", "256"});
-  field("--format", "format", "FORMAT", "Output format: parquet (default) or mlx", {"parquet", "mlx"});
-  field("--method", "method", "METHOD", "Choice of scales: search (default), rtn (fast, as MLX rounds) or hqq",
+  field("--format", "format", "FORMAT", "Write parquet (default; for Ballast and data tools) or mlx (for MLX and mlx-lm)",
+        {"parquet", "mlx"});
+  field("--method", "method", "METHOD", "Choose scales by search (default), rtn (fast, as MLX rounds) or hqq",
         {"search", "rtn", "hqq"});
   field("--profile", "deployment_profile", "NAME",
-        "Defaults for a target: edge (2 bits), local (4 bits, default) or cloud (8 bits)", {"edge", "local", "cloud"});
-  command->add_option("--config", options->config, "Read settings from a YAML file; see docs/quantization.md")->type_name("FILE");
+        "Use the defaults for edge (2 bits), local (4 bits, default) or cloud (8 bits)", {"edge", "local", "cloud"});
+  command->add_option("--config", options->settings.config, "Read settings from a YAML file; see docs/quantization.md")
+      ->type_name("FILE");
   command
       ->add_option("--calibration", options->calibration,
-                   "Statistics of layer inputs, to reduce the output error; see docs/calibration.md")
+                   "Use statistics of layer inputs to reduce the output error; see docs/calibration.md")
       ->type_name("FILE")
       ->check(CLI::Validator([](const std::string& path) { return path.empty() ? "names no file" : ""; }, ""));
   field("--target-size-mb", "target_model_size_mb", "MB",
         "Choose the bits of each layer so that the output has this size, in 10^6 bytes");
-  field("--modality", "modality", "NAME", "Kind of model: text, code, image or audio (default: detected)",
+  field("--modality", "modality", "NAME", "Treat the model as text, code, image or audio (default: detected)",
         {"text", "code", "image", "audio"});
   field("--recipe", "recipe", "NAME",
-        "Two bit widths, the higher for sensitive layers: mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6",
+        "Use two bit widths, the higher for sensitive layers: mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6",
         {"mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"});
-  command->add_option("--keep", options->keep, "Leave matching tensors unquantized; repeatable")
+  command->add_option("--keep", options->settings.keep, "Leave matching tensors unquantized; repeatable")
       ->type_name("GLOB")
       ->expected(1)
       ->take_all();
   field("--min-accuracy", "min_accuracy", "X", "Raise the bits of a layer until its cosine similarity is at least X");
+  options->settings.options["sensitive_layer_names"] = "--keep";
+  options->settings.options["fail_fast"] = "--fail-fast";
   command->add_flag_callback(
-      "--fail-fast", [options] { options->fields["fail_fast"] = std::string("true"); },
+      "--fail-fast", [options] { options->settings.fields["fail_fast"] = std::string("true"); },
       "Stop at the first layer below --min-accuracy and write nothing");
   command->add_flag("--validate", options->validate, "Read the output back and compare it with the input");
   command->add_flag("--resume", options->resume, kResumeHelp);
   command->add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
   command->add_flag("--no-sync", options->no_sync, "Do not flush the output to disk at the end");
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
-  field("--threads", "num_threads", "N", "Number of threads (default: one per core)");
-  field("--memory-limit", "max_memory_limit_mb", "MB", "Memory to use, in MiB (default 384)");
+  field("--threads", "num_threads", "N", "Use N threads (default: one per core)");
+  field("--memory-limit", "max_memory_limit_mb", "MIB", "Use at most MIB mebibytes of memory (default 384)");
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
@@ -274,7 +273,10 @@ void add_quantize(CLI::App& app, Run& run) {
       "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
       "  ballast quantize model/ out/ --calibration stats.safetensors\n"
       "  ballast quantize model/ out/ --json | jq '.layers[0].cosine_similarity'");
-  command->callback([options, &run] { run = [options] { return run_quantize(*options); }; });
+  command->callback([options, &run] {
+    options->settings.has_calibration = !options->calibration.empty();
+    run = [options] { return run_quantize(*options); };
+  });
 }
 
 }  // namespace ballast::cli

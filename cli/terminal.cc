@@ -24,10 +24,10 @@ volatile std::sig_atomic_t can_stop_cleanly = 0;
 
 constexpr int kInterruptedExit = 130;
 
-bool wants_colour(int fd) {
-  const char* const no_colour = std::getenv("NO_COLOR");
+bool wants_color(int fd) {
+  const char* const no_color = std::getenv("NO_COLOR");
   const char* const term = std::getenv("TERM");
-  const bool refused = (no_colour != nullptr && *no_colour != '\0') || term == nullptr || std::string_view(term) == "dumb";
+  const bool refused = (no_color != nullptr && *no_color != '\0') || term == nullptr || std::string_view(term) == "dumb";
   return !refused && ::isatty(fd) == 1;
 }
 
@@ -38,7 +38,7 @@ std::string paint(Tone tone, std::string_view text) {
 
 constexpr std::size_t kUsualColumns = 80;
 
-// The width of a terminal; nothing if it does not tell.
+// The width of a terminal; empty if it does not report one.
 std::optional<std::size_t> terminal_columns(int fd) {
   struct winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<std::size_t> columns_from_environment() {
   return columns;
 }
 
-// The tensor or file that work is at, where the line has room for some of it.
+// The current tensor or file, shortened; empty if the line has no room.
 std::string label_after(std::size_t taken, std::size_t columns, std::string_view at) {
   constexpr std::size_t kFewest = 16;
   if (at.empty() || taken + 2 + kFewest >= columns) return {};
@@ -71,8 +71,8 @@ std::string duration(double seconds) {
 }  // namespace
 
 std::string tinted(Tone tone, std::string_view text) {
-  static const bool colour = wants_colour(STDOUT_FILENO);
-  return colour && tone != Tone::kPlain && !text.empty() ? paint(tone, text) : std::string(text);
+  static const bool color = wants_color(STDOUT_FILENO);
+  return color && tone != Tone::kPlain && !text.empty() ? paint(tone, text) : std::string(text);
 }
 
 std::size_t output_columns() {
@@ -109,8 +109,10 @@ void complain(std::string_view line) {
 }
 
 void warn(std::string_view message) {
-  complain(fmt::format("{}: {}", wants_colour(STDERR_FILENO) ? paint(Tone::kYellow, "warning") : "warning", message));
+  complain(fmt::format("{}: {}", wants_color(STDERR_FILENO) ? paint(Tone::kYellow, "warning") : "warning", message));
 }
+
+void note(std::string_view message) { complain(fmt::format("note: {}", message)); }
 
 void watch_interrupts() {
   struct sigaction action{};
@@ -120,7 +122,7 @@ void watch_interrupts() {
   };
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);  // NOLINT(cert-err33-c): a limit on file sizes is an error of the write that meets it
+  std::signal(SIGXFSZ, SIG_IGN);  // NOLINT(cert-err33-c): exceeding a file size limit fails the write instead
 }
 
 bool was_interrupted() { return interrupted != 0; }
@@ -154,18 +156,18 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view
   const double share = static_cast<double>(done) / static_cast<double>(total);
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = static_cast<double>(done) / seconds;
-  const std::string figures = fmt::format(" {:3.0f} %  {} of {}  {}/s  {} left", share * 100, human_bytes(done),
-                                          human_bytes(total), human_bytes(static_cast<std::uint64_t>(rate)),
-                                          duration(rate > 0 ? static_cast<double>(total - done) / rate : 0));
+  const std::string rates = fmt::format(" {:3.0f} %  {} of {}  {}/s  {} left", share * 100, human_bytes(done), human_bytes(total),
+                                        human_bytes(static_cast<std::uint64_t>(rate)),
+                                        duration(rate > 0 ? static_cast<double>(total - done) / rate : 0));
 
   constexpr std::size_t kWidest = 32;
-  const std::size_t taken = what_.size() + 1 + figures.size() + 1;
+  const std::size_t taken = what_.size() + 1 + rates.size() + 1;
   const std::size_t columns = terminal_columns(STDERR_FILENO).value_or(kUsualColumns);
   const std::size_t room = columns > taken ? std::min(columns - taken, kWidest) : 0;
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(room));
   std::string bar;
   for (std::size_t i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-  std::string text = fmt::format("{} {}{}", what_, bar, figures);
+  std::string text = fmt::format("{} {}{}", what_, bar, rates);
   if (room == 0) text.resize(std::min(text.size(), columns - 1));  // without a bar all of it is ASCII
   text += label_after(taken + room, columns, at);
   const std::string line = "\r\x1b[K" + text;
@@ -174,7 +176,6 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, std::string_view
   shown_ = true;
 }
 
-// Of work whose end is not known.
 void ProgressBar::draw_spinner(std::string_view at) {
   constexpr std::array<std::string_view, 4> kFrames{"|", "/", "-", "\\"};
   std::string text = fmt::format("{} {}", what_, kFrames[frame_++ % kFrames.size()]);

@@ -14,13 +14,13 @@ namespace ballast::cli {
 
 enum class Tone { kPlain, kBold, kDim, kGreen, kYellow, kRed };
 
-// Colours `text` if standard output is a terminal and NO_COLOR is not set.
+// Colors `text` if standard output is a terminal and NO_COLOR is not set.
 std::string tinted(Tone tone, std::string_view text);
 
 // The width that tables and lists on standard output must fit: the terminal's, or 80.
 std::size_t output_columns();
 
-// Print without throwing: whether standard output took everything is asked at the end.
+// Prints without throwing: main() checks at the end whether standard output took everything.
 template <class... Args>
 void print(fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
@@ -30,15 +30,15 @@ void print(fmt::format_string<Args...> format, Args&&... args) {
 void print_wrapped(std::size_t indent, std::string_view text);
 void complain(std::string_view line);  // to standard error
 void warn(std::string_view message);   // "warning: message", likewise
+void note(std::string_view message);   // "note: message", likewise
 
-// Makes Ctrl-C, and being told to end, exit with 130: at once, or as soon as the work whose progress bar is shown has stopped
-// cleanly.
+// SIGINT, SIGTERM and SIGHUP exit with 130: at once, or when the work of a ProgressBar has stopped cleanly.
 void watch_interrupts();
 
 bool was_interrupted();
 
-// A bar on standard error while it is a terminal, with rate and time left, or a spinner if the total is not known; nothing
-// otherwise. Stops the work on Ctrl-C.
+// A progress bar on standard error, with rate and time left, or a spinner while the total is unknown. Nothing is drawn if
+// standard error is not a terminal. Stops the work on Ctrl-C.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string_view what);
@@ -46,7 +46,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  // Options for the work that it shows: its progress, stopping at Ctrl-C, and the threads and memory that the user asked for.
+  // Options for the work to show, which stops on Ctrl-C.
   WorkOptions work(unsigned threads = 0, std::uint64_t memory_limit = 0);
   void clear();
 

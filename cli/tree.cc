@@ -17,7 +17,7 @@
 namespace ballast::cli {
 namespace {
 
-constexpr std::size_t kDeepest = 24;        // further dots stay in the label, so that a name cannot exhaust the stack
+constexpr std::size_t kDeepest = 24;        // limits recursion; further dots stay in the label
 constexpr std::size_t kMostChildren = 200;  // rows shown below one node
 constexpr std::size_t kMostRanges = 6;      // shown in one {…}
 
@@ -30,7 +30,7 @@ struct Node {
   const TensorInfo* tensor = nullptr;
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;
-  std::string content;  // equal for nodes that hold the same under other numbers
+  std::string content;  // equal for nodes with the same content
 };
 
 void insert(Node& root, const TensorInfo& tensor) {

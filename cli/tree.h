@@ -9,7 +9,7 @@
 
 namespace ballast::cli {
 
-// One line of a tree of tensors: a tensor, or a group of them, possibly standing for many that are alike.
+// One line of a tree of tensors: a tensor or a group, possibly for several numbered ones with the same content.
 struct TreeRow {
   std::string branch;  // the lines that lead to it: "│  ├─ "
   std::string label;   // layers.{0…27}
@@ -19,7 +19,7 @@ struct TreeRow {
   std::uint64_t bytes = 0;
 };
 
-// Arranges tensors by the dots in their names. Numbered siblings with the same content become one row.
+// Arranges tensors by the dots in their names. Numbered siblings with the same content share a row.
 std::vector<TreeRow> make_tree(std::span<const TensorInfo* const> tensors);
 
 }  // namespace ballast::cli

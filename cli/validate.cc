@@ -30,7 +30,7 @@ struct Options {
   bool json = false;
 };
 
-// The bits that most parameters have; nothing if none is quantized.
+// The most common bits, by parameters; null if nothing is quantized.
 Json usual_bits(const QuantizeReport& report) {
   std::map<unsigned, std::uint64_t> parameters;
   for (const LayerReport& layer : report.layers) parameters[layer.bits] += layer.parameters;
@@ -52,14 +52,14 @@ Exit run_validate(const Options& options) {
               {"quantized", without_secrets(options.quantized)},
               {"min_accuracy", options.min_accuracy},
               {"bit_width", usual_bits(*found)},
-              {"quantization_time_s", nullptr}};  // the files do not tell
+              {"quantization_time_s", nullptr}};  // the files do not record it
     json.update(report_json(*found));
     json["warnings"] = found->warnings;
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
-    print("{}: {}  ({} quantized, {} kept)\n", tinted(Tone::kBold, escape(without_secrets(options.quantized))),
-          found->passed ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, "not good enough"),
-          counted(found->layers.size(), "tensor"), grouped(found->unquantized));
+    print("{}: {}  ({} quantized, {} left unquantized)\n", tinted(Tone::kBold, escape(without_secrets(options.quantized))),
+          found->passed ? tinted(Tone::kGreen, "ok") : tinted(Tone::kRed, "failed"), counted(found->layers.size(), "tensor"),
+          grouped(found->unquantized));
     print_totals(*found);
     print("\n");
     print_layers(*found, options.min_accuracy, options.all_layers);
@@ -74,7 +74,9 @@ void add_validate(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand("validate", "Compare a quantized model with its original");
   add_path(*command, options->original, "ORIGINAL");
   command->add_option("QUANTIZED", options->quantized, kQuantizedHelp)->required();
-  command->add_option("--min-accuracy", options->min_accuracy, "Least cosine similarity of every layer, from 0 (default) to 1")
+  command
+      ->add_option("--min-accuracy", options->min_accuracy,
+                   "Require a cosine similarity of at least X for every layer, from 0 (default) to 1")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0).description(""));
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");

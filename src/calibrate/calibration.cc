@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// The fewer inputs there were for each column, the less is to be made of which of them went together.
+// The fewer inputs there were for each column, the less their correlations mean.
 double damping_of(const LayerStatistics& layer) {
   if (layer.inputs == 0) return Feedback::kLeastDamping;
   return std::max(Feedback::kLeastDamping, 0.5 * std::pow(static_cast<double>(layer.columns) / layer.inputs, 1.5));
@@ -54,10 +54,10 @@ Result<void> Calibration::prepare(Modality modality) {
     if (time_aware_) groups.add(*layer);
     has_ranges_[i] = !layer->lows.empty();
 
-    // Of inputs that were never there, such as those of experts that nothing was sent to, there is nothing to learn.
+    // Without inputs, as in experts that got no tokens, there is nothing to learn.
     const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
     if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
-    // That of the next layer may be made while this one is still in use, and half of the memory is for other things.
+    // The next layer's may be computed while this one is in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(columns_[i]) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit >> 20;
     if (has_feedback_[i]) continue;
@@ -66,17 +66,17 @@ Result<void> Calibration::prepare(Modality modality) {
   }
   if (const auto& left_out = statistics_.left_out(); !left_out.empty()) {
     warnings_.push_back(
-        fmt::format("{} of the weights, {} first, had no inputs at the {} timesteps that are used; raise calibration_samples",
+        fmt::format("{} of the weights, such as {}, had no inputs at the {} timesteps that are used; raise calibration_samples",
                     left_out.size(), quote(*left_out.begin()), statistics_.timesteps().size()));
   }
-  if (covered == 0) warnings_.emplace_back("the statistics are about none of the layers that are quantized");
-  if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not look at statistics");
-  if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not look at Hessians");
+  if (covered == 0) warnings_.emplace_back("the statistics cover none of the quantized layers");
+  if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not use statistics");
+  if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not use Hessians");
   if (config_.enable_time_aware.value_or(false) && !has_times) {
-    warnings_.push_back(fmt::format("the statistics do not go by timestep: 1 time group instead of {}", config_.num_time_groups));
+    warnings_.push_back(fmt::format("the statistics have no timesteps: 1 time group instead of {}", config_.num_time_groups));
   }
   if (too_large > 0) {
-    warnings_.push_back(fmt::format("{} of the Hessians {} not used: too large for the memory limit of {} MiB; {} would do",
+    warnings_.push_back(fmt::format("{} of the Hessians {} not used, because max_memory_limit_mb is {}; set it to {} to use all",
                                     too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit >> 20, limit_for_all));
   }
   if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
@@ -104,7 +104,7 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
     return done;
   };
   auto feedback = Feedback::make(columns_[tensor], read_rows, config_.num_threads, damping);
-  if (!feedback && !was_read) return std::unexpected(std::move(feedback.error()));  // which says where
+  if (!feedback && !was_read) return std::unexpected(std::move(feedback.error()));  // already names the place
   if (!feedback) {
     return fail_at(escape(statistics_.file().path()),
                    std::move(feedback.error()).at(fmt::format("the Hessian of tensor {}", quote(name_of(tensor)))));
@@ -114,7 +114,7 @@ Result<LayerInputs> Calibration::read(std::size_t tensor) const {
 }
 
 Result<std::shared_ptr<const LayerInputs>> Calibration::inputs(std::size_t tensor) {
-  const std::scoped_lock lock(mutex_);  // others wait for it, and lend their cores meanwhile
+  const std::scoped_lock lock(mutex_);  // other threads wait, so factoring can use all cores
   if (const auto found = inputs_.find(tensor); found != inputs_.end()) return found->second;
   auto made = TRY(read(tensor));
   return inputs_.emplace(tensor, std::make_shared<const LayerInputs>(std::move(made))).first->second;

@@ -18,14 +18,14 @@
 
 namespace ballast {
 
-// What is known of the inputs of one layer while it is quantized.
+// Statistics of the inputs of one layer, prepared for quantizing it.
 struct LayerInputs {
-  std::vector<float> importance;               // of each column; empty if nothing is known
+  std::vector<float> importance;               // of each column; empty without statistics
   std::optional<Feedback> feedback;            // if there is a Hessian
-  std::optional<GroupStatistics> time_groups;  // if the layer is to be time-aware
+  std::optional<GroupStatistics> time_groups;  // if the layer is time-aware
 };
 
-// Statistics of a model's inputs, and what follows from them for the whole model.
+// Input statistics of a model, and the decisions that follow from them for the whole model.
 class Calibration {
  public:
   // Reads and checks everything but the Hessians. Model and config are borrowed.
@@ -35,22 +35,22 @@ class Calibration {
   const Statistics& statistics() const { return statistics_; }
   bool covers(std::size_t tensor) const;
   bool has_feedback(std::size_t tensor) const { return has_feedback_[tensor]; }
-  bool has_ranges(std::size_t tensor) const { return has_ranges_[tensor]; }  // the least and the largest input are told
+  bool has_ranges(std::size_t tensor) const { return has_ranges_[tensor]; }  // minimum and maximum of the inputs
   bool is_time_aware() const { return time_aware_; }
   bool is_spatial() const { return spatial_; }
 
-  // Groups of timesteps, of which the first begins with the first timestep, and the others here. None if the model is not to be
+  // Groups of timesteps. boundaries() are the first timesteps of all groups but the first. No groups if the model is not
   // time-aware.
   std::size_t groups() const { return time_aware_ ? starts_.size() : 0; }
   std::vector<double> boundaries() const;
 
-  // Made when it is first asked for. Thread-safe.
+  // Computed on first use. Thread-safe.
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor);
-  // Keeps what inputs() made if memory for that is left, so that a Hessian need not be factored again.
+  // Keeps the result of inputs() if there is memory left, so that the Hessian is not factored again.
   void release(std::size_t tensor);
-  // Will not be asked for any more.
+  // inputs() will not be called for it again.
   void drop(std::size_t tensor);
-  // What release() may keep in all, in bytes.
+  // The bytes that release() may keep in total.
   void set_room(std::uint64_t bytes) { room_ = bytes; }
 
   const std::vector<std::string>& warnings() const { return warnings_; }

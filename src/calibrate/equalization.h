@@ -6,12 +6,11 @@
 
 namespace ballast {
 
-// How much of the scale of a column comes from its inputs, and how much from its weights.
+// Values of alpha to try: how much of a column's scale comes from its inputs, the rest from its weights.
 inline constexpr std::array kEqualizations{0.0, 0.25, 0.5, 0.75, 1.0};
 
-// What columns are to be multiplied by when they are read, for RowFormat::restore, if they are scaled by x^alpha / w^(1 - alpha)
-// before they are coded: x is the root of the importance of a column, w its largest weight. Scales are the nearest powers of
-// two, so that nothing is lost by them, and about 1 on average.
+// RowFormat::restore for columns that are scaled by x^alpha / w^(1 - alpha) before quantizing: x is the square root of a column's
+// importance, w its largest weight. Scales are rounded to powers of two, so that scaling is exact, and their mean is about 1.
 std::vector<float> equalize(double alpha, std::span<const float> importance, std::span<const float> largest);
 
 }  // namespace ballast

@@ -47,7 +47,7 @@ class LayerReader {
     return check_counts(counts);
   }
 
-  // Those of the timesteps that are used; none if they are not told.
+  // The values of the used timesteps; none if not recorded.
   Result<void> read_values(Statistic statistic, std::vector<float>& values) const {
     const TensorInfo* const tensor = found_[statistic];
     if (tensor == nullptr) return {};
@@ -81,7 +81,7 @@ class LayerReader {
     return check_each(statistic, values, [](float value) { return value >= 0; }, ", expected at least 0");
   }
 
-  // No numbers have a mean whose square is above the mean of their squares. Both may be rounded, and the small ones to nothing.
+  // The square of a mean is at most the mean of the squares. Both may be rounded, and small ones to 0.
   Result<void> check_squares(const LayerStatistics& layer) const {
     constexpr double kRounding = 1.01;
     constexpr double kNothing = std::numeric_limits<float>::min();

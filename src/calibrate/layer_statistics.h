@@ -11,32 +11,32 @@
 
 namespace ballast {
 
-// The timesteps of a file that are made use of, in ascending order.
+// The timesteps of a file that are used, in ascending order.
 struct UsedTimesteps {
-  std::vector<double> times;      // empty if the statistics do not go by timestep
-  std::vector<std::size_t> rows;  // where each is in the file; 0 alone if they do not
+  std::vector<double> times;      // empty if the statistics have no timesteps
+  std::vector<std::size_t> rows;  // their indices in the file; only 0 without timesteps
 };
 
-// What is known of one weight's inputs. Those that do not go by timestep are as of a single one.
+// Statistics of one weight's inputs. Without timesteps, everything belongs to a single one.
 struct LayerStatistics {
   std::uint64_t columns = 0;
-  std::vector<float>
-      importance;  // of each column: its mean square over all timesteps, by the mean of these, at least 1e-4 of the usual
-  std::vector<float> means;     // of each column at each timestep: [timesteps, columns]
-  std::vector<float> squares;   // the means of the squares, likewise
-  std::vector<double> weights;  // of each timestep, 1 in all: counts, by the mean square of the outputs if that is told
-  std::vector<double> counts;   // of inputs at each timestep, 1 each if they are not told
-  double inputs = 0;            // at all timesteps, used or not; 0 if they are not told
-  std::vector<float> lows;      // the least input at each timestep, empty if it is not told
+  std::vector<float> importance;  // of each column: its mean square over all timesteps, divided by the mean of these; at least
+                                  // 1e-4 of the typical
+  std::vector<float> means;       // of each column at each timestep: [timesteps, columns]
+  std::vector<float> squares;     // mean squares, likewise
+  std::vector<double> weights;    // of each timestep, sum 1: counts, divided by the mean square of the outputs if recorded
+  std::vector<double> counts;     // of inputs at each timestep, 1 each if not recorded
+  double inputs = 0;              // at all timesteps, used or not; 0 if not recorded
+  std::vector<float> lows;        // the minimum at each timestep, empty if not recorded
   std::vector<float> highs;
 
   std::size_t timesteps() const { return weights.size(); }
 };
 
-// Reads and checks all values but the Hessian's. NaN, infinity and what no inputs can have are kCorrupt.
+// Reads and checks all values but the Hessian's. NaN, infinities and contradictions are kCorrupt.
 Result<LayerStatistics> read_layer_statistics(const Model& file, const WeightStatistics& found, const UsedTimesteps& used);
 
-// Counts by energies, 1 in all. A timestep whose energy is 0 is taken to have the least of the others.
+// Counts divided by energies, scaled to sum 1. An energy of 0 is replaced by the smallest of the others.
 std::vector<double> timestep_weights(std::span<const double> counts, std::span<const float> energies);
 
 // LayerStatistics::importance, from its squares and weights.

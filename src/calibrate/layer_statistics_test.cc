@@ -126,7 +126,7 @@ TEST(LayerStatistics, ATimestepWithoutInputsHasNoWeight) {
   EXPECT_THAT(layer->weights, ElementsAre(0, 1));
 }
 
-TEST(TimestepWeights, OutputsOfNothingCountAsTheSmallestThereAre) {
+TEST(TimestepWeights, ZeroEnergyCountsAsTheSmallest) {
   const std::vector<double> counts{1, 1, 2, 0};
   const std::vector<float> energies{4, 0, 2, 1e-30F};
   EXPECT_THAT(timestep_weights(counts, energies), ElementsAre(DoubleEq(1.0 / 7), DoubleEq(2.0 / 7), DoubleEq(4.0 / 7), 0));
@@ -142,7 +142,7 @@ TEST(TimestepWeights, AreFiniteAtTheEndsOfTheRange) {
   EXPECT_GT(weights[1], 0);
 }
 
-TEST(LayerStatistics, ValuesThatAreNoNumbersAreCorrupt) {
+TEST(LayerStatistics, NanAndInfinityAreCorrupt) {
   const std::vector<TensorText> good{floats("w.x_mean", {2, 2}), floats("w.x_sqmean", {2, 2})};
   const auto misread = [&](TensorText tensor, std::string_view message) {
     std::vector<TensorText> tensors = good;
@@ -164,7 +164,7 @@ TEST(LayerStatistics, ValuesThatAreNoNumbersAreCorrupt) {
   EXPECT_TRUE(misread(floats("w.count", {2}, {kInfinity, 0}), "s: tensor 'w.count': inf at timestep 10"));
 }
 
-TEST(LayerStatistics, ValuesThatNoInputsHaveAreCorrupt) {
+TEST(LayerStatistics, ContradictionsAreCorrupt) {
   EXPECT_TRUE(refused({floats("w.x_mean", {1, 2}), floats("w.x_sqmean", {1, 2}, {0, -1})}, "[3]",
                       "s: tensor 'w.x_sqmean': -1 in column 1 at timestep 3, expected at least 0"));
   EXPECT_TRUE(refused({floats("w.x_mean", {2}, {0, 2}), floats("w.x_sqmean", {2}, {0, 3.9F})}, {},

@@ -39,7 +39,7 @@ UsedTimesteps choose(std::span<const double> timesteps, unsigned most) {
   return used;
 }
 
-// A tensor that is kept has no plan to say what its columns are.
+// An unquantized tensor has no plan that determines its columns.
 bool may_have_columns(const TensorInfo& tensor, const LayerPlan& plan, std::uint64_t columns) {
   if (plan.bits != 0) return columns == plan.columns;
   if (tensor.shape.empty()) return columns == 1;
@@ -55,7 +55,7 @@ Result<Statistics> Statistics::open(const std::string& path, unsigned most_times
 
 Result<Statistics> Statistics::from_file(Model file, unsigned most_timesteps) {
   if (file.format() != Format::kSafetensors || file.files().size() != 1) {
-    return fail(Errc::kUnsupported, "{}: statistics are one file of safetensors, not {} of {}", escape(file.path()),
+    return fail(Errc::kUnsupported, "{}: statistics must be one .safetensors file, not {} of {}", escape(file.path()),
                 file.files().size(), name(file.format()));
   }
   auto table = TRY(read_statistics_table(file));
@@ -101,19 +101,19 @@ std::uint64_t Statistics::columns(std::string_view weight) const {
 
 Result<LayerStatistics> Statistics::read(std::string_view weight) const {
   const WeightStatistics* const found = find(weight);
-  if (found == nullptr) return fail(Errc::kNotFound, "{}: no statistics of {}", escape(file_.path()), quote(weight));
+  if (found == nullptr) return fail(Errc::kNotFound, "{}: no statistics for {}", escape(file_.path()), quote(weight));
   return read_layer_statistics(file_, *found, used_);
 }
 
 Result<void> Statistics::read_hessian(std::string_view weight, std::uint64_t first_row, std::span<float> rows) const {
   const WeightStatistics* const found = find(weight);
   const TensorInfo* const tensor = found == nullptr ? nullptr : (*found)[Statistic::kHessian];
-  if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no Hessian of {}", escape(file_.path()), quote(weight));
+  if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no Hessian for {}", escape(file_.path()), quote(weight));
   const std::uint64_t width = found->columns;
   const std::string place = fmt::format("{}: tensor {}", escape(file_.path()), quote(tensor->name));
   if (rows.size() % width != 0 || first_row > width || rows.size() / width > width - first_row) {
-    return fail(Errc::kInvalidArgument, "{}: {} values from row {} on, there are {} rows of as many", place, rows.size(),
-                first_row, width);
+    return fail(Errc::kInvalidArgument, "{}: {} values from row {} on, but the Hessian has {} rows and columns", place,
+                rows.size(), first_row, width);
   }
   TRY(file_.read_into(tensor->name, first_row * width * sizeof(float), std::as_writable_bytes(rows)));
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -129,12 +129,12 @@ Result<void> Statistics::check_fits(const Model& model, std::span<const LayerPla
   for (const auto& [weight, found] : table_.weights) {
     const TensorInfo* const tensor = model.find(weight);
     if (tensor == nullptr) {
-      return fail(Errc::kCorrupt, "{}: statistics of tensor {}, which {} does not have", escape(file_.path()), quote(weight),
+      return fail(Errc::kCorrupt, "{}: has statistics for tensor {}, which {} does not have", escape(file_.path()), quote(weight),
                   escape(model.path()));
     }
     const LayerPlan& plan = plans[static_cast<std::size_t>(tensor - model.tensors().data())];
     if (may_have_columns(*tensor, plan, found.columns)) continue;
-    return fail(Errc::kCorrupt, "{}: statistics of tensor {} with {} columns, in {} it has {}", escape(file_.path()),
+    return fail(Errc::kCorrupt, "{}: has statistics for tensor {} with {} columns, in {} it has {}", escape(file_.path()),
                 quote(weight), found.columns, escape(model.path()),
                 plan.bits != 0 ? fmt::to_string(plan.columns) : fmt::format("shape {}", to_string(tensor->shape)));
   }

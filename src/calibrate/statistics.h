@@ -16,18 +16,18 @@
 
 namespace ballast {
 
-// How many of the layers that are quantized have statistics.
+// Which of the quantized layers have statistics.
 struct Coverage {
   std::size_t covered = 0;
   std::size_t quantized = 0;
   std::vector<std::string> uncovered;
 };
 
-// Statistics of what a model's layers are given, by timestep or not, from a SafeTensors file: see docs/formats/timecalib.md. All
-// const members may be called from many threads at once.
+// Statistics of the inputs of a model's layers, per timestep or not, from a SafeTensors file: see docs/formats/timecalib.md.
+// Const members are thread-safe.
 class Statistics {
  public:
-  // Looks at names, shapes and metadata; values are read later. Of more than `most_timesteps`, that many are used, evenly spread
+  // Checks names, shapes and metadata; values are read later. Of more than `most_timesteps`, that many are used, evenly spread
   // from the first to the last.
   static Result<Statistics> open(const std::string& path, unsigned most_timesteps);
   static Result<Statistics> from_file(Model file, unsigned most_timesteps);
@@ -40,15 +40,15 @@ class Statistics {
   bool has_hessian(std::string_view weight) const;
   std::uint64_t columns(std::string_view weight) const;  // 0 for a weight that is not there
 
-  const std::vector<double>& timesteps() const { return used_.times; }  // used, ascending; none if they are not told
+  const std::vector<double>& timesteps() const { return used_.times; }  // used, ascending; empty if not recorded
   std::size_t recorded_timesteps() const { return table_.timesteps.size(); }
 
-  // Takes 8 bytes for each column and used timestep.
+  // Needs 8 bytes for each column and used timestep.
   Result<LayerStatistics> read(std::string_view weight) const;
-  // Copies whole rows from `first_row` on: as many as `rows` has room for.
+  // Copies whole rows from `first_row` on, to fill `rows`.
   Result<void> read_hessian(std::string_view weight, std::uint64_t first_row, std::span<float> rows) const;
 
-  // Whether every weight is one of the model's tensors and has as many columns. `plans` are the model's.
+  // Checks that every weight is a tensor of the model and has as many columns. `plans` are the model's.
   Result<void> check_fits(const Model& model, std::span<const LayerPlan> plans) const;
   Coverage coverage(const Model& model, std::span<const LayerPlan> plans) const;
 

@@ -16,11 +16,11 @@ constexpr std::size_t kMostTimesteps = 100'000;
 
 Result<void> check_timesteps(std::vector<double> timesteps) {
   if (timesteps.empty() || timesteps.size() > kMostTimesteps) {
-    return fail(Errc::kCorrupt, "{} numbers, there must be from 1 to {}", timesteps.size(), kMostTimesteps);
+    return fail(Errc::kCorrupt, "has {} numbers, it must have from 1 to {}", timesteps.size(), kMostTimesteps);
   }
   std::ranges::sort(timesteps);
   const auto twice = std::ranges::adjacent_find(timesteps);
-  if (twice != timesteps.end()) return fail(Errc::kCorrupt, "{} is there twice", *twice);
+  if (twice != timesteps.end()) return fail(Errc::kCorrupt, "{} is given twice", *twice);
   return {};
 }
 
@@ -28,7 +28,7 @@ Result<std::vector<double>> parse_timesteps(std::string_view text) {
   simdjson::dom::parser parser;
   const auto root = TRY(parse_json(parser, text));
   simdjson::dom::array list;
-  if (root.get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is no list of numbers", describe(root));
+  if (root.get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is not a list of numbers", describe(root));
   std::vector<double> timesteps;
   for (const simdjson::dom::element entry : list) {
     double number = 0;
@@ -44,10 +44,10 @@ Result<std::vector<double>> parse_timesteps(std::string_view text) {
 Result<void> check_format(const Metadata& metadata) {
   const auto format = metadata.find("format");
   if (format == metadata.end()) {
-    return fail(Errc::kUnsupported, "the metadata names no format, that of statistics is {}", kStatisticsFormat);
+    return fail(Errc::kUnsupported, "the metadata has no format; expected {}", kStatisticsFormat);
   }
   if (format->second != kStatisticsFormat) {
-    return fail(Errc::kUnsupported, "the format is {}, that of statistics is {}", quote(format->second), kStatisticsFormat);
+    return fail(Errc::kUnsupported, "the format is {}; expected {}", quote(format->second), kStatisticsFormat);
   }
   return {};
 }
@@ -65,14 +65,15 @@ std::optional<Statistic> parse_statistic(std::string_view text) {
 Result<void> add(const TensorInfo& tensor, StatisticsTable& table) {
   const std::size_t dot = tensor.name.rfind('.');
   const auto statistic = dot == std::string_view::npos || dot == 0 ? std::nullopt : parse_statistic(tensor.name.substr(dot + 1));
-  if (!statistic) return error_in(tensor, fmt::format("not called <weight>.{}", fmt::join(kStatisticNames, " or .")));
-  if (tensor.dtype != DType::kF32) return error_in(tensor, fmt::format("{}, statistics are F32", name(tensor.dtype)));
+  if (!statistic) return error_in(tensor, fmt::format("the name must be <weight>.{}", fmt::join(kStatisticNames, " or .")));
+  if (tensor.dtype != DType::kF32)
+    return error_in(tensor, fmt::format("dtype is {}; statistics must be F32", name(tensor.dtype)));
   table.weights[std::string(tensor.name.substr(0, dot))][*statistic] = &tensor;
   return {};
 }
 
 std::unexpected<Error> missing(std::string_view weight, const TensorInfo& tensor, Statistic statistic) {
-  return error_in(tensor, fmt::format("there is no {}", quote(fmt::format("{}.{}", weight, name(statistic)))));
+  return error_in(tensor, fmt::format("{} is missing", quote(fmt::format("{}.{}", weight, name(statistic)))));
 }
 
 Result<void> check_complete(std::string_view weight, const WeightStatistics& found) {
@@ -91,11 +92,12 @@ Result<void> check_complete(std::string_view weight, const WeightStatistics& fou
 Result<std::uint64_t> columns_of(const TensorInfo& means, std::size_t timesteps) {
   const Shape shape = means.shape;
   if (timesteps == 0 && shape.size() != 1) {
-    return error_in(means, fmt::format("shape {}, expected [columns]: the metadata names no timesteps", to_string(shape)));
+    return error_in(means,
+                    fmt::format("shape is {}, expected [columns], because the metadata has no timesteps", to_string(shape)));
   }
   if (timesteps != 0 && (shape.size() != 2 || shape.front() != timesteps)) {
-    return error_in(means, fmt::format("shape {}, expected [{}, columns]: the metadata names {} timesteps", to_string(shape),
-                                       timesteps, timesteps));
+    return error_in(means, fmt::format("shape is {}, expected [{}, columns], because the metadata has {} timesteps",
+                                       to_string(shape), timesteps, timesteps));
   }
   if (shape.back() == 0) return error_in(means, fmt::format("shape {} has no columns", to_string(shape)));
   return shape.back();
@@ -134,7 +136,7 @@ Result<StatisticsTable> read_table(const Model& file) {
   for (const TensorInfo& tensor : file.tensors()) {
     TRY(add(tensor, table));
   }
-  if (table.weights.empty()) return fail(Errc::kCorrupt, "statistics of no weight at all");
+  if (table.weights.empty()) return fail(Errc::kCorrupt, "contains no statistics");
   for (auto& [weight, found] : table.weights) {
     TRY(check_complete(weight, found));
     TRY(check_shapes(found, table.timesteps.size()));

@@ -43,23 +43,22 @@ TEST(StatisticsTable, TakesPlainStatisticsWithNumbersAsVectorsOrScalars) {
 
 TEST(StatisticsTable, MetadataOfAnotherFormatIsUnsupported) {
   const auto open = [](std::string_view metadata) { return StatisticsFile(test::safetensors(with({}), metadata)); };
-  EXPECT_TRUE(fails(open(R"({"format":"pt"})").result(), Errc::kUnsupported,
-                    "s: the format is 'pt', that of statistics is timecalib.v1"));
+  EXPECT_TRUE(fails(open(R"({"format":"pt"})").result(), Errc::kUnsupported, "s: the format is 'pt'; expected timecalib.v1"));
   EXPECT_TRUE(fails(open(R"({"timesteps":"[0,1]"})").result(), Errc::kUnsupported,
-                    "s: the metadata names no format, that of statistics is timecalib.v1"));
+                    "s: the metadata has no format; expected timecalib.v1"));
 }
 
 TEST(StatisticsTable, TimestepsAreAListOfDifferentNumbers) {
   const auto tensors = with({});
   EXPECT_TRUE(accepted(tensors, "[1e3, -0.5]"));
-  EXPECT_TRUE(refused(tensors, "{}", "s: metadata 'timesteps': {} is no list of numbers"));
-  EXPECT_TRUE(refused(tensors, "2", "s: metadata 'timesteps': 2 is no list of numbers"));
+  EXPECT_TRUE(refused(tensors, "{}", "s: metadata 'timesteps': {} is not a list of numbers"));
+  EXPECT_TRUE(refused(tensors, "2", "s: metadata 'timesteps': 2 is not a list of numbers"));
   EXPECT_TRUE(refused(tensors, "[0, true]", "s: metadata 'timesteps': entry 1 is true, not a number"));
   EXPECT_TRUE(refused(tensors, "[NaN, 1]", "s: metadata 'timesteps': entry 0 is 'NaN', not a number"));
   EXPECT_TRUE(refused(tensors, "[0, [1]]", "s: metadata 'timesteps': entry 1 is [1], not a number"));
-  EXPECT_TRUE(refused(tensors, "[]", "s: metadata 'timesteps': 0 numbers, there must be from 1 to 100000"));
-  EXPECT_TRUE(refused(tensors, "[7, 3, 7.0]", "s: metadata 'timesteps': 7 is there twice"));
-  EXPECT_TRUE(refused(tensors, "[0, -0.0]", "s: metadata 'timesteps': 0 is there twice"));
+  EXPECT_TRUE(refused(tensors, "[]", "s: metadata 'timesteps': has 0 numbers, it must have from 1 to 100000"));
+  EXPECT_TRUE(refused(tensors, "[7, 3, 7.0]", "s: metadata 'timesteps': 7 is given twice"));
+  EXPECT_TRUE(refused(tensors, "[0, -0.0]", "s: metadata 'timesteps': 0 is given twice"));
   for (const std::string_view broken : {"", "[0, 1", "[0 1]", "[0, 1]]", "[0, 1e999]"}) {
     const std::string metadata = fmt::format(R"({{"format":"timecalib.v1","timesteps":"{}"}})", broken);
     const StatisticsFile file(test::safetensors(tensors, metadata));
@@ -74,11 +73,12 @@ TEST(StatisticsTable, TimestepsAreNotTooMany) {
   for (unsigned t = 1; t < 100'000; ++t) list += fmt::format(",{}", t);
   const std::vector<TensorText> tensors{floats("w.x_mean", {100'000, 1}), floats("w.x_sqmean", {100'000, 1})};
   EXPECT_TRUE(accepted(tensors, list + "]"));
-  EXPECT_TRUE(refused(tensors, list + ",100000]", "s: metadata 'timesteps': 100001 numbers, there must be from 1 to 100000"));
+  EXPECT_TRUE(refused(tensors, list + ",100000]", "s: metadata 'timesteps': has 100001 numbers, it must have from 1 to 100000"));
 }
 
 TEST(StatisticsTable, NamesEndInAKnownStatistic) {
-  const std::string kinds = "not called <weight>.x_mean or .x_sqmean or .x_min or .x_max or .y_sqmean or .count or .hessian";
+  const std::string kinds =
+      "the name must be <weight>.x_mean or .x_sqmean or .x_min or .x_max or .y_sqmean or .count or .hessian";
   EXPECT_TRUE(refused(with({floats("w.x_var", {2, 3})}), "[0, 1]", "s: tensor 'w.x_var': " + kinds));
   EXPECT_TRUE(refused(with({floats("w.weight", {2, 3})}), "[0, 1]", "s: tensor 'w.weight': " + kinds));
   EXPECT_TRUE(refused(with({floats("x_mean", {2, 3})}), "[0, 1]", "s: tensor 'x_mean': " + kinds));
@@ -87,28 +87,31 @@ TEST(StatisticsTable, NamesEndInAKnownStatistic) {
 }
 
 TEST(StatisticsTable, StatisticsAreF32) {
-  EXPECT_TRUE(refused(with({{"w.count", DType::kI64, {2}}}), "[0, 1]", "s: tensor 'w.count': I64, statistics are F32"));
+  EXPECT_TRUE(
+      refused(with({{"w.count", DType::kI64, {2}}}), "[0, 1]", "s: tensor 'w.count': dtype is I64; statistics must be F32"));
 }
 
 TEST(StatisticsTable, EveryWeightHasBothMeans) {
-  EXPECT_TRUE(refused({floats("w.x_mean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_mean': there is no 'w.x_sqmean'"));
-  EXPECT_TRUE(refused({floats("w.x_sqmean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_sqmean': there is no 'w.x_mean'"));
-  EXPECT_TRUE(refused(with({floats("v.count", {2})}), "[0, 1]", "s: tensor 'v.count': there is no 'v.x_mean'"));
-  EXPECT_TRUE(refused({}, "[0, 1]", "s: statistics of no weight at all"));
+  EXPECT_TRUE(refused({floats("w.x_mean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_mean': 'w.x_sqmean' is missing"));
+  EXPECT_TRUE(refused({floats("w.x_sqmean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_sqmean': 'w.x_mean' is missing"));
+  EXPECT_TRUE(refused(with({floats("v.count", {2})}), "[0, 1]", "s: tensor 'v.count': 'v.x_mean' is missing"));
+  EXPECT_TRUE(refused({}, "[0, 1]", "s: contains no statistics"));
 }
 
 TEST(StatisticsTable, MinAndMaxComeTogether) {
-  EXPECT_TRUE(refused(with({floats("w.x_min", {2})}), "[0, 1]", "s: tensor 'w.x_min': there is no 'w.x_max'"));
-  EXPECT_TRUE(refused(with({floats("w.x_max", {2})}), "[0, 1]", "s: tensor 'w.x_max': there is no 'w.x_min'"));
+  EXPECT_TRUE(refused(with({floats("w.x_min", {2})}), "[0, 1]", "s: tensor 'w.x_min': 'w.x_max' is missing"));
+  EXPECT_TRUE(refused(with({floats("w.x_max", {2})}), "[0, 1]", "s: tensor 'w.x_max': 'w.x_min' is missing"));
 }
 
 TEST(StatisticsTable, MeansHaveARowForEachTimestep) {
   EXPECT_TRUE(refused(with({}), "[0, 1, 2]",
-                      "s: tensor 'w.x_mean': shape [2, 3], expected [3, columns]: the metadata names 3 timesteps"));
+                      "s: tensor 'w.x_mean': shape is [2, 3], expected [3, columns], because the metadata has 3 timesteps"));
+  EXPECT_TRUE(refused(with({}, {2}), "[0, 1]",
+                      "s: tensor 'w.x_mean': shape is [2], expected [2, columns], because the metadata has 2 timesteps"));
   EXPECT_TRUE(
-      refused(with({}, {2}), "[0, 1]", "s: tensor 'w.x_mean': shape [2], expected [2, columns]: the metadata names 2 timesteps"));
-  EXPECT_TRUE(refused(with({}), {}, "s: tensor 'w.x_mean': shape [2, 3], expected [columns]: the metadata names no timesteps"));
-  EXPECT_TRUE(refused(with({}, {}), {}, "s: tensor 'w.x_mean': shape [], expected [columns]: the metadata names no timesteps"));
+      refused(with({}), {}, "s: tensor 'w.x_mean': shape is [2, 3], expected [columns], because the metadata has no timesteps"));
+  EXPECT_TRUE(
+      refused(with({}, {}), {}, "s: tensor 'w.x_mean': shape is [], expected [columns], because the metadata has no timesteps"));
   EXPECT_TRUE(refused(with({}, {2, 0}), "[0, 1]", "s: tensor 'w.x_mean': shape [2, 0] has no columns"));
 }
 

@@ -22,7 +22,7 @@ std::vector<TensorText> means(std::string_view weight, std::uint64_t timesteps, 
           floats(fmt::format("{}.x_sqmean", weight), {timesteps, columns})};
 }
 
-TEST(Statistics, TellWhatTheyAreOf) {
+TEST(Statistics, ListWeightsAndTimesteps) {
   auto tensors = means("b.weight", 2, 4);
   std::ranges::copy(means("a", 2, 3), std::back_inserter(tensors));
   tensors.push_back(floats("a.hessian", {3, 3}));
@@ -40,7 +40,7 @@ TEST(Statistics, TellWhatTheyAreOf) {
   EXPECT_THAT(file->timesteps(), ElementsAre(2, 8));
   EXPECT_EQ(file->recorded_timesteps(), 2);
   EXPECT_EQ(file->file().path(), "s");
-  EXPECT_TRUE(fails(file->read("c"), Errc::kNotFound, "s: no statistics of 'c'"));
+  EXPECT_TRUE(fails(file->read("c"), Errc::kNotFound, "s: no statistics for 'c'"));
 }
 
 TEST(Statistics, PlainOnesHaveNoTimesteps) {
@@ -75,12 +75,12 @@ TEST(Statistics, AreOneFileOfSafetensors) {
 
   const std::string mlx =
       folder.write("s.mlx", R"({"version":"1.0","weights":{"w.x_mean":{"shape":[1],"dtype":"float32","data":[0]}}})");
-  EXPECT_TRUE(
-      fails(Statistics::open(mlx, 128), Errc::kUnsupported, mlx + ": statistics are one file of safetensors, not 1 of mlx-json"));
+  EXPECT_TRUE(fails(Statistics::open(mlx, 128), Errc::kUnsupported,
+                    mlx + ": statistics must be one .safetensors file, not 1 of mlx-json"));
   folder.write("m/model-00001-of-00002.safetensors", test::safetensors(means("v", 2, 3), metadata));
   folder.write("m/model-00002-of-00002.safetensors", test::safetensors(means("w", 2, 3), metadata));
   EXPECT_TRUE(fails(Statistics::open(folder.path("m"), 128), Errc::kUnsupported,
-                    folder.path("m") + ": statistics are one file of safetensors, not 2 of safetensors"));
+                    folder.path("m") + ": statistics must be one .safetensors file, not 2 of safetensors"));
   EXPECT_EQ(Statistics::open(folder.path("none"), 128).error().code, Errc::kNotFound);
 }
 
@@ -115,12 +115,12 @@ TEST(Statistics, HessianIsReadInRows) {
   EXPECT_THAT(rows, ElementsAre(-2, 5, 6, 3, 6, 9));
   EXPECT_TRUE(file->read_hessian("w", 3, {}));
   EXPECT_TRUE(fails(file->read_hessian("w", 2, rows), Errc::kInvalidArgument,
-                    "s: tensor 'w.hessian': 6 values from row 2 on, there are 3 rows of as many"));
+                    "s: tensor 'w.hessian': 6 values from row 2 on, but the Hessian has 3 rows and columns"));
   EXPECT_TRUE(fails(file->read_hessian("w", 4, {}), Errc::kInvalidArgument,
-                    "s: tensor 'w.hessian': 0 values from row 4 on, there are 3 rows of as many"));
+                    "s: tensor 'w.hessian': 0 values from row 4 on, but the Hessian has 3 rows and columns"));
   EXPECT_TRUE(fails(file->read_hessian("w", 0, std::span(rows).first(4)), Errc::kInvalidArgument,
-                    "s: tensor 'w.hessian': 4 values from row 0 on, there are 3 rows of as many"));
-  EXPECT_TRUE(fails(file->read_hessian("x", 0, rows), Errc::kNotFound, "s: no Hessian of 'x'"));
+                    "s: tensor 'w.hessian': 4 values from row 0 on, but the Hessian has 3 rows and columns"));
+  EXPECT_TRUE(fails(file->read_hessian("x", 0, rows), Errc::kNotFound, "s: no Hessian for 'x'"));
   EXPECT_TRUE(fails(file->read_hessian("v", 0, std::span(rows).first(2)), Errc::kCorrupt,
                     "s: tensor 'v.hessian': nan in row 0, column 1"));
 }
@@ -156,31 +156,31 @@ StatisticsFile plain(std::string_view weight, std::uint64_t columns) {
 TEST(Statistics, MustBeOfTensorsThatTheModelHas) {
   const Planned model({{"a.weight", DType::kBF16, {4, 64}}});
   EXPECT_TRUE(model.check(plain("a.weight", 64)));
-  EXPECT_TRUE(fails(model.check(plain("a", 64)), Errc::kCorrupt, "s: statistics of tensor 'a', which m does not have"));
+  EXPECT_TRUE(fails(model.check(plain("a", 64)), Errc::kCorrupt, "s: has statistics for tensor 'a', which m does not have"));
 }
 
 TEST(Statistics, MustHaveTheColumnsThatAreQuantized) {
   const std::vector<TensorText> conv{{"experts", DType::kBF16, {2, 3, 64}}};
   EXPECT_TRUE(Planned(conv).check(plain("experts", 192)));
   EXPECT_TRUE(fails(Planned(conv).check(plain("experts", 64)), Errc::kCorrupt,
-                    "s: statistics of tensor 'experts' with 64 columns, in m it has 192"));
+                    "s: has statistics for tensor 'experts' with 64 columns, in m it has 192"));
   const QuantizeConfig mlx{.group_size = 64, .format = QuantizeFormat::kMlx};
   EXPECT_TRUE(Planned(conv, mlx).check(plain("experts", 64)));
   EXPECT_TRUE(fails(Planned(conv, mlx).check(plain("experts", 192)), Errc::kCorrupt,
-                    "s: statistics of tensor 'experts' with 192 columns, in m it has 64"));
+                    "s: has statistics for tensor 'experts' with 192 columns, in m it has 64"));
 }
 
-TEST(Statistics, OfKeptTensorsMayGoByEitherView) {
+TEST(Statistics, OfUnquantizedTensorsMayUseEitherShape) {
   const Planned model({{"conv", DType::kI8, {2, 3, 5}}, {"norm", DType::kBF16, {7}}, {"scale", DType::kBF16, {}}});
   EXPECT_TRUE(model.check(plain("conv", 5)));
   EXPECT_TRUE(model.check(plain("conv", 15)));
   EXPECT_TRUE(model.check(plain("norm", 7)));
   EXPECT_TRUE(model.check(plain("scale", 1)));
   EXPECT_TRUE(fails(model.check(plain("conv", 3)), Errc::kCorrupt,
-                    "s: statistics of tensor 'conv' with 3 columns, in m it has shape [2, 3, 5]"));
+                    "s: has statistics for tensor 'conv' with 3 columns, in m it has shape [2, 3, 5]"));
 }
 
-TEST(Statistics, TellWhatTheyDoNotCover) {
+TEST(Statistics, ListUncoveredLayers) {
   const Planned model({{"a.weight", DType::kBF16, {4, 64}},
                        {"b.weight", DType::kBF16, {4, 64}},
                        {"c.weight", DType::kBF16, {4, 64}},

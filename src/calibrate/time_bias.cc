@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// [groups, columns] as doubles of [columns, groups], so that all groups are summed up at once.
+// Transposes [groups, columns] to [columns, groups], as doubles, so that all groups are summed at once.
 std::vector<double> transposed(std::span<const float> values, std::size_t groups) {
   const std::size_t columns = values.size() / groups;
   std::vector<double> out(values.size());
@@ -50,8 +50,8 @@ void make_time_bias(const RowFormat& format, DType dtype, std::span<const std::b
       }
     }
     for (std::size_t group = 0; group < count; ++group) {
-      // The mean of n inputs is off by the n-th part of their variance, which is n / (n - 1) of what was seen. That much of the
-      // square of a shift is by chance, and as much would be added by it.
+      // The variance of the mean of n inputs is their variance / n, which is the observed one / (n - 1). That much of the square
+      // of a shift is chance, and a bias would add as much again.
       const double chance = doubts[group] / (groups.counts[group] - 1);
       const bool pays = groups.counts[group] > 1 && shifts[group] * shifts[group] > 2 * chance;
       out[group * row_count + row] = pays ? static_cast<float>(-shifts[group]) : 0.0F;
@@ -65,7 +65,7 @@ ActivationScales activation_scales(const GroupStatistics& groups) {
   for (std::size_t i = 0; i < groups.lows.size(); ++i) {
     const float low = std::min(groups.lows[i], 0.0F);
     const float high = std::max(groups.highs[i], 0.0F);
-    const float scale = high / kSteps - low / kSteps;  // each is finite, their difference need not be
+    const float scale = high / kSteps - low / kSteps;  // high - low may overflow
     made.scales.push_back(scale > 0 ? scale : 1.0F);
     made.zeros.push_back(std::round(-low / made.scales.back()));
   }

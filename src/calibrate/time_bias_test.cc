@@ -38,7 +38,7 @@ class TimeBias : public testing::Test {
   std::vector<float> weights_ = std::vector<float>(64, 0.25F);  // off by 0.25 in the first row, by -1.25 in the second
 };
 
-TEST_F(TimeBias, MakesGoodForTheMeanOfEachGroup) {
+TEST_F(TimeBias, CompensatesForTheMeanOfEachGroup) {
   EXPECT_THAT(bias(groups({1, -2, 0}, 0, 2)), ElementsAre(-8, 40, 16, -80, 0, 0));
 }
 
@@ -50,7 +50,7 @@ TEST_F(TimeBias, IsLeftOutWhereTheMeanIsVague) {
   EXPECT_THAT(bias(groups({0.1F}, 1, 8)), ElementsAre(FloatNear(-0.8F, 1e-6F), FloatNear(4, 1e-6F)));
 }
 
-TEST_F(TimeBias, GoesByColumnsAsTheyAreRead) {
+TEST_F(TimeBias, UsesRestoredColumns) {
   const std::vector<float> restore(32, 2);
   format_.restore = restore;  // read as 1 and -2: off by 0.75 and -2.25
   EXPECT_THAT(bias(groups({1}, 0, 2)), ElementsAre(-24, 72));

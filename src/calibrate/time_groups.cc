@@ -16,13 +16,13 @@ constexpr std::size_t kColumnsAtOnce = 64;  // whose means stay in the cache
 // Where run `i` of `runs` begins.
 std::size_t run_start(std::size_t i, std::size_t runs, std::size_t timesteps) { return i * timesteps / runs; }
 
-// Of each run: its weight times how far its mean is from that of all timesteps, for every column, measured by the column's mean
-// square and by the number of columns.
+// For every column and run: the run's weight times the distance of its mean from that of all timesteps, normalized by the
+// column's mean square and the number of columns.
 class Deviations {
  public:
   Deviations(const LayerStatistics& layer, std::size_t runs) : layer_(layer), runs_(runs), values_(kColumnsAtOnce * runs) {}
 
-  // Takes up to kColumnsAtOnce columns from `first` on, and gives back how many.
+  // Loads up to kColumnsAtOnce columns from `first` on, and returns how many.
   std::size_t load(std::size_t first) {
     const std::size_t count = std::min<std::size_t>(kColumnsAtOnce, layer_.columns - first);
     for (std::size_t i = 0; i < count; ++i) load_column(first + i, values_.data() + i * runs_);
@@ -34,7 +34,7 @@ class Deviations {
 
  private:
   void load_column(std::size_t j, double* out) {
-    // Below this, squares have lost their digits.
+    // Below this, squares have lost precision.
     constexpr double kDead = std::numeric_limits<float>::min();
     double mean = 0;
     double square = 0;
@@ -109,7 +109,7 @@ void TimeGroups::add(const LayerStatistics& layer) {
   }
   assert(timesteps_ == layer.timesteps());
 
-  // The products of each two runs' deviations, from the diagonal on. Columns are added one after another, whatever the processor.
+  // The products of all pairs of deviations, from the diagonal on. Columns are added in order, on every processor.
   std::vector<double> products(runs_ * runs_);
   Deviations deviations(layer, runs_);
   for (std::size_t first = 0; first < layer.columns; first += kColumnsAtOnce) {
@@ -126,8 +126,8 @@ void TimeGroups::add(const LayerStatistics& layer) {
   add_costs(products, run_weights(layer, runs_));
 }
 
-// With the deviation d of each run times its weight w, a group costs sum(d²/w) - sum(d)²/sum(w). It is added up from the
-// products within the group alone: differences of larger sums would lose what little a light group has.
+// With the deviation d of each run times its weight w, a group costs sum(d²/w) - sum(d)²/sum(w). It is summed from the products
+// within the group alone: differences of larger sums would cancel the small cost of a light group.
 void TimeGroups::add_costs(std::span<const double> products, std::span<const double> weights) {
   std::vector<double> later(runs_);  // of each run with those after it, up to `last`
   for (std::size_t last = 0; last < runs_; ++last) {
@@ -149,8 +149,8 @@ std::vector<std::size_t> TimeGroups::cut(unsigned most) const {
   constexpr double kWorthwhile = 1e-6;
   if (runs_ == 0) return {0};
 
-  // best[last]: the least cost of all runs up to `last` in as many groups as there are rows of starts. These say where the last
-  // group begins.
+  // Dynamic programming. best[last] is the least cost of the runs up to `last` in starts.size() groups; `starts` has the first
+  // run of the last group.
   std::vector<double> best(runs_);
   for (std::size_t last = 0; last < runs_; ++last) best[last] = costs_[last * runs_];
   std::vector<std::vector<std::size_t>> starts(1, std::vector<std::size_t>(runs_));

@@ -8,40 +8,40 @@
 
 namespace ballast {
 
-// Cuts the timesteps into groups, the same for all layers, in which the means of the inputs stay about the same.
+// Divides the timesteps into groups, the same for all layers, in which the means of the inputs stay about the same.
 //
-// The cost of a group is how far its timesteps' means are from their common mean, squared and weighted as the timesteps are. Each
-// column is measured by its mean square, so that each layer counts alike. More than 1024 timesteps are taken in runs of equal
-// length, which are not cut: costs are kept for each pair.
+// The cost of a group is the weighted squared distance of its timesteps' means from their common mean. Each column is normalized
+// by its mean square, so that all layers count the same. More than 1024 timesteps are first joined into runs of equal length,
+// because costs are stored for each pair.
 class TimeGroups {
  public:
   // All layers have the same timesteps.
   void add(const LayerStatistics& layer);
 
-  // The first timestep of each group, 0 first. There are at most `most` groups, and no more than pay: the next would lower the
-  // cost by less than a millionth of the inputs' mean square.
+  // The first timestep of each group, starting with 0. At most `most` groups, and fewer if another would lower the cost by less
+  // than a millionth of the inputs' mean square.
   std::vector<std::size_t> cut(unsigned most) const;
 
  private:
   void add_costs(std::span<const double> products, std::span<const double> weights);
 
   std::size_t timesteps_ = 0;
-  std::size_t runs_ = 0;       // that timesteps are taken in, mostly of one each
+  std::size_t runs_ = 0;       // of timesteps, usually of one each
   std::vector<double> costs_;  // of the group from one run to another, both included: [last, first]
   double energy_ = 0;
 };
 
-// The inputs of one layer in each group of timesteps. Where a group has seen none, they are those of all timesteps.
+// Statistics of one layer's inputs in each group of timesteps. A group without inputs has those of all timesteps.
 struct GroupStatistics {
   std::vector<float> means;      // of each column: [groups, columns]
   std::vector<float> variances;  // likewise
-  std::vector<double> weights;   // of each group, 1 in all
+  std::vector<double> weights;   // of each group, sum 1
   std::vector<double> counts;    // of inputs
-  std::vector<float> lows;       // the least input, empty if it is not told
+  std::vector<float> lows;       // the minimum, empty if not recorded
   std::vector<float> highs;
 };
 
-// `starts` is the first timestep of each group, as cut() gives them. Timesteps weigh as they do in the layer.
+// `starts` is the result of cut(). Timesteps have the layer's weights.
 GroupStatistics group_means(const LayerStatistics& layer, std::span<const std::size_t> starts);
 
 }  // namespace ballast

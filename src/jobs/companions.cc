@@ -18,7 +18,7 @@
 namespace ballast {
 namespace {
 
-// As PyTorch and so a config calls it; empty for what it has no name for.
+// The name of a dtype in PyTorch and in configs; empty if there is none.
 std::string_view torch_name(DType dtype) {
   switch (dtype) {
     case DType::kF64: return "float64";

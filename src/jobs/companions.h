@@ -13,21 +13,21 @@
 
 namespace ballast {
 
-// The files of a model directory that go along with its weights: all but weights of any format, folders and hidden files.
-// config.json gets `dtype`, unless that is empty.
+// The files of a model directory to copy with its weights: all but weights of any format, subdirectories and hidden files. The
+// dtype in config.json becomes `dtype`, unless that is empty.
 Result<std::vector<Companion>> find_companions(const Folder& folder, std::string_view dtype);
 
-// Takes out what is about quantized weights which the output does not have: files, and sections of config.json.
+// Removes files and sections of config.json that describe quantized weights.
 Result<void> drop_quantization(std::vector<Companion>& companions);
 
-// What a config calls the dtype that most bytes of the floating tensors have; empty without any.
+// The most common dtype of the floating tensors, by bytes, as named in a config; empty without any.
 std::string_view main_dtype(std::span<const TensorSpec> tensors);
 
-// The text of a config whose `torch_dtype` and `dtype`, at the root and in sections such as `text_config`, are `dtype`. Nothing
-// else changes, and what is not there is not added. `config` must be valid.
+// Replaces `torch_dtype` and `dtype` of a config, at the root and in sections such as `text_config`. Adds nothing. `config` must
+// be valid JSON.
 std::string with_dtype(std::string_view config, std::string_view dtype);
 
-// Likewise the files alone.
+// Removes the files alone.
 void leave_out_quantization(std::vector<Companion>& companions);
 
 }  // namespace ballast

@@ -41,7 +41,7 @@ std::vector<TensorSpec> declare(const WeightsReader& reader, std::optional<DType
   return specs;
 }
 
-// The files beside the weights, with a config that says nothing about quantization.
+// The files beside the weights, with the quantization removed from the config.
 Result<std::vector<Companion>> companions_of(const WeightsReader& source, std::span<const TensorSpec> specs) {
   if (source.folder() == nullptr) return {};
   auto companions = TRY(find_companions(*source.folder(), main_dtype(specs)));
@@ -62,13 +62,13 @@ class Dequantization {
     for (std::size_t i = 0; i < specs_.size(); ++i) {
       const std::uint64_t bytes = cut(i);
       if (bytes > memory_limit(options_.work)) {
-        return fail(Errc::kUnsupported, "{}: tensor {}: a block of it takes {} bytes, the memory limit is {}",
+        return fail(Errc::kUnsupported, "{}: tensor {}: a block takes {} bytes, the memory limit is {}; raise memory_limit",
                     escape(source_.path()), quote(specs_[i].name), bytes, memory_limit(options_.work));
       }
       largest = std::max(largest, bytes);
     }
     nonfinite_.resize(specs_.size());
-    // What is read, its numbers, and what they are written as.
+    // Each thread has the stored bytes, the decoded values and the output.
     const unsigned threads = threads_within(memory_limit(options_.work) / 2, largest, options_.work.threads);
     source_.expect_all();
     return BlockLoop{.work = options_.work, .total = total_, .threads = any_order ? threads : 1}.run(
@@ -139,7 +139,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   }
   const Weights weights = TRY(Weights::open(quantized, options.open));
   if (weights.scheme() == kPlain) {
-    return fail(Errc::kUnsupported, "{}: is not quantized: no config says how", escape(weights.path()));
+    return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));
   }
   const WeightsReader& reader = reader_of(weights);
   const auto is_output = [&](const std::string& file) {
@@ -147,8 +147,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
     return std::filesystem::equivalent(file, path, different) && !different;
   };
   if (is_output(quantized) || std::ranges::any_of(reader.files(), is_output, &ModelFile::path)) {
-    return fail(Errc::kInvalidArgument,
-                "{}: is where the model is read from, and quantizing it again would lose more: name another", escape(path));
+    return fail(Errc::kInvalidArgument, "{}: the model is read from here; give another output", escape(path));
   }
   const std::vector<TensorSpec> specs = declare(reader, options.dtype);
   const auto companions = TRY(companions_of(reader, specs));

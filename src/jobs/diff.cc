@@ -40,7 +40,7 @@ bool can_compare(const Pair& pair) {
   return can_decode(pair.a->dtype) && can_decode(pair.b->dtype) && parts(pair.a->dtype) == parts(pair.b->dtype);
 }
 
-// Compares some values that are in memory.
+// Compares two ranges of values.
 class Comparison {
  public:
   Comparison(DType dtype_a, DType dtype_b) : dtype_a_(dtype_a), dtype_b_(dtype_b) {}
@@ -88,7 +88,7 @@ class Comparison {
     found_.max_difference = std::max(found_.max_difference, static_cast<double>(less ? y - x : x - y));
   }
 
-  // Codes that stand for the same number, such as 0 and -0, or two kinds of NaN, are still not the same.
+  // Different encodings of one number, such as 0 and -0 or two NaNs, are different values.
   bool stored_differently(std::span<const std::byte> a, std::span<const std::byte> b, std::uint64_t i) const {
     const unsigned width = bits(dtype_a_);
     if (width >= 8) return std::memcmp(a.data() + i * width / 8, b.data() + i * width / 8, width / 8) != 0;
@@ -98,7 +98,7 @@ class Comparison {
     return nibble(a) != nibble(b);
   }
 
-  // F6 values cannot be told apart: every byte that differs counts as one.
+  // F6 has no standard packing: every byte that differs counts as one value.
   ValueDifference whole_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       if (a[i] != b[i]) note(i);

@@ -58,7 +58,7 @@ std::optional<Entry> find_metadata(std::string_view json) {
   return std::nullopt;
 }
 
-// The header's JSON with other metadata, without trailing space. What follows the metadata stays where it was if it can.
+// The header's JSON with new metadata, without trailing space. The text after the metadata keeps its position if possible.
 std::string with_metadata(std::string_view json, const Metadata& metadata) {
   json = json.substr(0, json.find_last_not_of(kSpace) + 1);
   const auto entry = find_metadata(json);
@@ -71,7 +71,7 @@ std::string with_metadata(std::string_view json, const Metadata& metadata) {
   if (text.empty() && json[next] == ',') {
     rest = next + 1;
   } else if (text.empty()) {
-    // The last entry goes, and the comma before it.
+    // Removes the last entry and the comma before it.
     if (const std::size_t last = before.find_last_not_of(kSpace); before[last] == ',') before[last] = ' ';
   } else if (!entry && json[next] != '}') {
     text += ',';
@@ -83,7 +83,7 @@ std::string with_metadata(std::string_view json, const Metadata& metadata) {
 
 Result<Metadata> apply(const MetadataEdit& edit, Metadata metadata) {
   for (const std::string& key : edit.unset) {
-    if (metadata.erase(key) == 0) return fail(Errc::kInvalidArgument, "there is no metadata {} to unset", quote(key));
+    if (metadata.erase(key) == 0) return fail(Errc::kInvalidArgument, "no metadata key {} to unset", quote(key));
   }
   for (const auto& [key, value] : edit.set) metadata[key] = value;
   TRY(check_names({}, metadata));
@@ -104,7 +104,7 @@ Result<void> overwrite(const std::string& path, std::string_view old, std::strin
   if (!fd) return fail_here("cannot write");
   std::string now(old.size(), '\0');
   if (::pread(fd.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != old) {
-    return fail(Errc::kIo, "{}: another process changed the file in the meantime", escape(path));
+    return fail(Errc::kIo, "{}: another process changed the file", escape(path));
   }
   if (::pwrite(fd.get(), header.data() + first, end - first, static_cast<off_t>(first)) < 0)
     return fail_here("writing the header");
@@ -138,7 +138,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
   TRY(check_output_path(path));
   const auto model = TRY(Model::open(path, options));
   if (!model.directory().empty() || model.format() != Format::kSafetensors) {
-    return fail(Errc::kInvalidArgument, "{}: metadata is edited in one .safetensors file at a time", escape(path));
+    return fail(Errc::kInvalidArgument, "{}: can edit the metadata of a .safetensors file only, one at a time", escape(path));
   }
   const auto metadata = apply(edit, model.metadata());
   if (!metadata) return fail_at(escape(path), metadata.error());
@@ -162,7 +162,7 @@ Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit
   const std::uint64_t length = header.size() - safetensors::kLengthBytes;
   std::memcpy(header.data(), &length, sizeof(length));
   if (length > options.max_header_bytes) {
-    return fail(Errc::kWrite, "{}: the header would take {} bytes, readers accept {}", escape(path), length,
+    return fail(Errc::kWrite, "{}: the header would have {} bytes, readers accept {}", escape(path), length,
                 options.max_header_bytes);
   }
   TRY(rewrite(path, source, header, data_start, work));

@@ -69,7 +69,7 @@ TEST(EditMetadata, UnsetsTheFirstTheLastAndTheOnlyEntry) {
   EXPECT_TRUE(Model::open(path)->metadata().empty());
 }
 
-TEST(EditMetadata, FindsMetadataThatIsNullOrOddlySpelt) {
+TEST(EditMetadata, FindsMetadataThatIsNullOrEscaped) {
   EXPECT_EQ(edited(fmt::format(R"({{"__metadata__" : null,{}}}            )", kTensor), {.set = {{"k", "v"}}},
                    MetadataChange::kInPlace),
             fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}}         )", kTensor));
@@ -87,7 +87,7 @@ TEST(EditMetadata, NeverOverwritesMoreThanAPage) {
   edited(header, {.set = {{"a", "longer"}}}, MetadataChange::kRewritten);
 }
 
-TEST(EditMetadata, ChangesNothingWhenItIsSoAlready) {
+TEST(EditMetadata, ChangesNothingIfEqual) {
   const std::string header = fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}})", kTensor);
   EXPECT_EQ(edited(header, {.set = {{"k", "v"}}}, MetadataChange::kNone), header);
   EXPECT_EQ(edited(header, {.set = {{"k", "v"}}, .unset = {"k"}}, MetadataChange::kNone), header);
@@ -96,14 +96,14 @@ TEST(EditMetadata, ChangesNothingWhenItIsSoAlready) {
 TEST(EditMetadata, RefusesWhatItCannotDo) {
   const test::TempDir dir;
   const std::string path = dir.write("m.safetensors", test::safetensors("{}"));
-  EXPECT_TRUE(fails(edit_metadata(path, {.unset = {"k"}}), Errc::kInvalidArgument, path + ": there is no metadata 'k' to unset"));
+  EXPECT_TRUE(fails(edit_metadata(path, {.unset = {"k"}}), Errc::kInvalidArgument, path + ": no metadata key 'k' to unset"));
   EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", "\xff"}}}), Errc::kInvalidArgument,
                     path + ": metadata 'k': the text is not UTF-8"));
   EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", std::string(1000, 'x')}}}, {.max_header_bytes = 900}), Errc::kWrite,
-                    path + ": the header would take 1032 bytes, readers accept 900"));
+                    path + ": the header would have 1032 bytes, readers accept 900"));
   dir.write("model/model.safetensors", test::safetensors("{}"));
   EXPECT_TRUE(fails(edit_metadata(dir.path("model"), {.set = {{"k", "v"}}}), Errc::kInvalidArgument,
-                    dir.path("model") + ": metadata is edited in one .safetensors file at a time"));
+                    dir.path("model") + ": can edit the metadata of a .safetensors file only, one at a time"));
 }
 
 }  // namespace

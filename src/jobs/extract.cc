@@ -18,7 +18,7 @@
 namespace ballast {
 namespace {
 
-// numpy's name for a dtype; empty where it has none.
+// NumPy's name for a dtype; empty if it has none.
 std::string_view descriptor(DType dtype) {
   switch (dtype) {
     case DType::kBool: return "|b1";
@@ -52,13 +52,13 @@ std::string npy_header(DType dtype, Shape shape) {
   return header + dict;
 }
 
-// The slices that take a whole one apart along the first dimension, in order.
+// Splits a slice along the first dimension.
 class RowSlices {
  public:
   RowSlices(Shape shape, std::span<const Slice> slices, std::uint64_t rows, std::uint64_t row_bytes)
       : slices_(slices.begin(), slices.end()), rows_(rows) {
     constexpr std::uint64_t kMostBytes = std::uint64_t{8} << 20;
-    // Two rows end on a byte even where one does not.
+    // Two rows end at a byte boundary even if one does not.
     step_ = std::max<std::uint64_t>(kMostBytes / std::max<std::uint64_t>(row_bytes, 1) / 2 * 2, 2);
     if (slices_.empty() && !shape.empty()) slices_.emplace_back();
     if (!shape.empty()) range_ = resolve_slice(slices_.front(), static_cast<std::int64_t>(shape.front()));
@@ -96,12 +96,11 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
   };
   const DType dtype = descriptor(tensor->dtype).empty() ? DType::kF32 : tensor->dtype;
   if (!can_convert(tensor->dtype, dtype)) {
-    return error_here(
-        {.code = Errc::kUnsupported, .message = fmt::format("{} has no counterpart in numpy", ballast::name(tensor->dtype))});
+    return error_here({.code = Errc::kUnsupported, .message = fmt::format("NumPy has no {}", ballast::name(tensor->dtype))});
   }
   if (constexpr std::size_t kMostDims = 64; tensor->shape.size() > kMostDims) {
     return error_here({.code = Errc::kUnsupported,
-                       .message = fmt::format("has {} dimensions, numpy takes {}", tensor->shape.size(), kMostDims)});
+                       .message = fmt::format("has {} dimensions, NumPy allows {}", tensor->shape.size(), kMostDims)});
   }
   const auto plan = plan_slice(tensor->shape, tensor->dtype, slices);
   if (!plan) return error_here(plan.error());

@@ -58,11 +58,11 @@ TEST(Npy, ScalarsAndEmptyTensors) {
 
 TEST(Npy, RefusesWhatNumpyCannotHold) {
   const std::string file = test::safetensors(R"({"t":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "abc");
-  EXPECT_TRUE(fails(npy(file, "t"), Errc::kUnsupported, "m: tensor 't': F6_E2M3 has no counterpart in numpy"));
+  EXPECT_TRUE(fails(npy(file, "t"), Errc::kUnsupported, "m: tensor 't': NumPy has no F6_E2M3"));
   std::string dims = "1";
   for (int i = 0; i < 64; ++i) dims += ",1";
   EXPECT_TRUE(fails(npy(test::one_tensor(DType::kU8, "[" + dims + "]", "a"), "t"), Errc::kUnsupported,
-                    "m: tensor 't': has 65 dimensions, numpy takes 64"));
+                    "m: tensor 't': has 65 dimensions, NumPy allows 64"));
   EXPECT_TRUE(fails(npy(file, "u"), Errc::kNotFound, "m: no tensor 'u'"));
 }
 

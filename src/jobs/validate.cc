@@ -18,11 +18,11 @@
 namespace ballast {
 namespace {
 
-// A tensor of the original with what became of it.
+// A tensor of the original and its quantized counterpart.
 struct LayerPair {
   const TensorInfo* original;
   const Weight* quantized;
-  std::uint64_t row_bytes;  // of the original; of pieces of it if it was kept
+  std::uint64_t row_bytes;  // of the original; 1 if unquantized
   std::uint64_t rows;
 };
 
@@ -72,15 +72,15 @@ class Validation {
   Result<void> pair_tensors() {
     for (const TensorInfo& tensor : original_.tensors()) {
       const Weight* const found = quantized_.find(tensor.name);
-      if (found == nullptr) return fail_tensor(tensor, fmt::format("is missing, {} has it", escape(original_.path())));
+      if (found == nullptr) return fail_tensor(tensor, fmt::format("missing; {} has it", escape(original_.path())));
       if (!std::ranges::equal(found->shape, tensor.shape)) {
-        return fail_tensor(tensor, fmt::format("has shape {}, in {} it is {}", to_string(found->shape), escape(original_.path()),
+        return fail_tensor(tensor, fmt::format("shape is {}, in {} it is {}", to_string(found->shape), escape(original_.path()),
                                                to_string(tensor.shape)));
       }
       const bool has_own_dtype = !found->is_quantized() || quantized_.knows_original();
       if (has_own_dtype && found->dtype != tensor.dtype) {
         return fail_tensor(
-            tensor, fmt::format("is {}, in {} it is {}", name(found->dtype), escape(original_.path()), name(tensor.dtype)));
+            tensor, fmt::format("dtype is {}, in {} it is {}", name(found->dtype), escape(original_.path()), name(tensor.dtype)));
       }
       const std::uint64_t rows = found->is_quantized() ? found->rows : tensor.bytes() == 0 ? 0 : 1;
       pairs_.push_back(
@@ -88,14 +88,14 @@ class Validation {
     }
     for (const Weight& tensor : quantized_.weights()) {
       if (!original_.has(tensor.name)) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: is not in {}", escape(quantized_.path()), quote(tensor.name),
+        return fail(Errc::kCorrupt, "{}: tensor {}: not in {}", escape(quantized_.path()), quote(tensor.name),
                     escape(original_.path()));
       }
     }
     return {};
   }
 
-  // As quantize_model() does it, so that the figures are the same to the last bit. Those kept are compared in pieces of any size.
+  // The same blocks as in quantize_model(), so that the metrics are equal to the last bit.
   void cut() {
     constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
@@ -111,7 +111,7 @@ class Validation {
         total_ += blocks_.back().rows * pair.row_bytes;
       }
     }
-    figures_.resize(blocks_.size());
+    sums_.resize(blocks_.size());
     differs_.resize(pairs_.size());
   }
 
@@ -134,16 +134,15 @@ class Validation {
     buffers.offsets.resize(block.rows * format.groups());
     TRY(quantized_.read_codes(*pair.quantized, block.first_row,
                               {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets}));
-    figures_[index] =
-        compare_rows(format, pair.original->dtype, buffers.original, buffers.packed, buffers.scales, buffers.offsets);
-    if (!std::isfinite(figures_[index].weights) || !std::isfinite(figures_[index].error)) {
+    sums_[index] = compare_rows(format, pair.original->dtype, buffers.original, buffers.packed, buffers.scales, buffers.offsets);
+    if (!std::isfinite(sums_[index].weights) || !std::isfinite(sums_[index].error)) {
       return fail_tensor(*pair.original, fmt::format("values in rows {} to {} are NaN or infinite", block.first_row,
                                                      block.first_row + block.rows - 1));
     }
     return {};
   }
 
-  // Parquet knows what the user said it is; MLX has no place for that.
+  // Parquet records the modality that the user set; MLX does not.
   Modality modality() const {
     const bool is_known = quantized_.knows_original() && quantized_.modality() != Modality::kUnknown;
     return is_known ? quantized_.modality() : original_.modality();
@@ -159,12 +158,12 @@ class Validation {
     std::size_t block = 0;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       QualitySums sums;
-      for (; block < blocks_.size() && blocks_[block].pair == i; ++block) sums.add(figures_[block]);
+      for (; block < blocks_.size() && blocks_[block].pair == i; ++block) sums.add(sums_[block]);
       const Weight& tensor = *pairs_[i].quantized;
       if (!tensor.is_quantized()) {
         ++report.unquantized;
         if (differs_[i])
-          report.warnings.push_back(fmt::format("tensor {} was not quantized, but is not the same", quote(tensor.name)));
+          report.warnings.push_back(fmt::format("tensor {} is unquantized, but differs from the original", quote(tensor.name)));
         continue;
       }
       report.layers.push_back({.name = tensor.name,
@@ -175,7 +174,7 @@ class Validation {
                                .parameters = pairs_[i].original->elements(),
                                .bytes = tensor.bytes,
                                .planned_bits = tensor.storage.bits,
-                               .method = {},  // the files do not tell
+                               .method = {},  // the files do not record it
                                .equalized = tensor.storage.equalized,
                                .quality = quality_of(sums)});
     }
@@ -186,7 +185,7 @@ class Validation {
 
   const Model& original_;
   const WeightsReader& quantized_;
-  // Hashing comes before it is known how much there is to compare.
+  // Hashing comes first, before the total is known.
   WorkOptions before_total_is_known() const {
     WorkOptions work = options_.work;
     if (!work.progress) return work;
@@ -198,8 +197,8 @@ class Validation {
   std::vector<LayerPair> pairs_;
   std::vector<LayerBlock> blocks_;
   std::mutex mutex_;
-  std::vector<QualitySums> figures_;  // for each block
-  std::vector<bool> differs_;         // for each pair that was kept
+  std::vector<QualitySums> sums_;  // for each block
+  std::vector<bool> differs_;      // for each unquantized pair
   std::uint64_t total_ = 0;
 };
 
@@ -211,7 +210,7 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   }
   const Weights weights = TRY(Weights::open(quantized, options.open));
   if (weights.scheme() == kPlain) {
-    return fail(Errc::kUnsupported, "{}: is not quantized: no config says how", escape(weights.path()));
+    return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));
   }
   return Validation(original, reader_of(weights), options).run();
 }

@@ -15,11 +15,11 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{4} << 20;  // the unit of work, whatever the number of threads
+constexpr std::size_t kBlockBytes = std::size_t{4} << 20;  // the unit of work, independent of the number of threads
 constexpr std::size_t kChunkValues = 4096;                 // numbers decoded at a time
-constexpr std::size_t kLanes = 8;                          // of every sum, whatever the instruction set
+constexpr std::size_t kLanes = 8;                          // of every sum, independent of the instruction set
 
-// Figures over some of a tensor's numbers, to be merged in the order of the file.
+// Statistics of some of a tensor's numbers, to be merged in the order of the file.
 struct Partial {
   std::uint64_t zeros = 0;
   std::uint64_t nans = 0;
@@ -97,7 +97,7 @@ struct ValueBlock {
   std::size_t bytes;
 };
 
-// Passes over the data of some tensors block by block, on several threads.
+// Visits the data of tensors block by block, on several threads.
 class BlockPass {
  public:
   BlockPass(const Model& model, std::span<const TensorInfo* const> tensors, const StatsOptions& options)

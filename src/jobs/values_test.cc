@@ -35,7 +35,7 @@ std::optional<TensorStats> stats_of(DType dtype, std::uint64_t count, std::strin
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-TEST(Stats, KnownNumbersGiveKnownFigures) {
+TEST(Stats, ComputesKnownValues) {
   const auto stats = stats_of(DType::kF32, 8, raw({2.0F, 4.0F, 4.0F, 4.0F, 5.0F, 5.0F, 7.0F, 9.0F}));
   ASSERT_TRUE(stats);
   EXPECT_EQ(stats->count, 8);
@@ -129,7 +129,7 @@ TEST(Stats, ComplexValuesCountAsTwo) {
   EXPECT_EQ(stats->mean, 3);
 }
 
-TEST(Stats, F6HasNoFigures) { EXPECT_EQ(stats_of(DType::kF6E2M3, 4, "abc").has_value(), false); }
+TEST(Stats, F6HasNoStatistics) { EXPECT_EQ(stats_of(DType::kF6E2M3, 4, "abc").has_value(), false); }
 
 TEST(Stats, HistogramOfTheWholeRangeOfDoublesStaysInItsBins) {
   constexpr double kMax = std::numeric_limits<double>::max();
@@ -160,7 +160,7 @@ std::string noise(std::size_t count) {
   return data;
 }
 
-TEST(Stats, FiguresDoNotDependOnTheThreadCount) {
+TEST(Stats, ResultsDoNotDependOnTheThreadCount) {
   constexpr std::size_t kCount = 1'300'007;
   const std::string data = noise(kCount);
   const auto one = stats_of(DType::kF32, kCount, data, {.work = {.threads = 1}});

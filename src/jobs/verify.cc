@@ -20,7 +20,7 @@
 namespace ballast {
 namespace {
 
-// Carries one verification from check to check.
+// One verification.
 class Verifier {
  public:
   explicit Verifier(const VerifyOptions& options) : options_(options) {}
@@ -98,7 +98,7 @@ class Verifier {
     return std::move(shards.joined);
   }
 
-  // All files as one model, or each as its own if something is wrong with them: one broken file must not hide what is in others.
+  // All files as one model, or each as its own if there are defects: one broken file must not hide the contents of others.
   std::vector<Model> make_models(const std::string& path, JoinedTables joined) {
     std::vector<Model> models;
     if (report_.ok()) {
@@ -135,8 +135,8 @@ class Verifier {
     const auto compared = check_architecture(config, tensors);
     if (!compared) return defect(fmt::format("{}: {}", place, compared.error().message));
     if (!*compared) {
-      report_.skipped.push_back(fmt::format("architecture: none is known for {} model_type {}",
-                                            config.quantized ? "quantized" : "this", quote(config.model_type)));
+      report_.skipped.push_back(fmt::format("architecture: unknown for {} model_type {}", config.quantized ? "quantized" : "this",
+                                            quote(config.model_type)));
       return;
     }
     begin("architecture");
@@ -189,7 +189,7 @@ class Verifier {
     return {};
   }
 
-  // Whether bits and groups make sense of the tensors.
+  // Checks that the tensors match the config's bits and group sizes.
   Result<void> check_quantization(Model model) {
     const auto weights = Weights::from_model(std::move(model));
     if (!weights && weights.error().code == Errc::kUnsupported) {
@@ -228,7 +228,7 @@ class Verifier {
     return report(options_.work, done_, total_, what);
   }
 
-  // For work that is a part of this one: its progress counts from what is done so far.
+  // For a part of this work: progress continues from the work done so far.
   WorkOptions work_from_here() const {
     WorkOptions work = options_.work;
     if (!work.progress) return work;
@@ -247,10 +247,10 @@ class Verifier {
   std::uint64_t total_ = 0;
 };
 
-// Parquet, whose metadata has the checksums of its files.
+// Parquet metadata has the checksums of the files.
 Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, const VerifyOptions& options) {
   VerifyReport report{.files = {}, .checks = {"quantization"}, .skipped = {}, .defects = {}, .warnings = {}};
-  if (options.values) report.skipped.emplace_back("values: they are codes; dequantize the model, and look at the result");
+  if (options.values) report.skipped.emplace_back("values: quantized in Parquet; dequantize the model and verify the result");
   const auto defect = [&](std::string message) {
     report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
   };

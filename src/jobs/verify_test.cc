@@ -68,11 +68,11 @@ TEST(Verify, SpecialFilesAndUnreadableConfigsAreErrors) {
                     linked.path("config.json") + ": cannot open: No such file or directory"));
 }
 
-TEST(Verify, WhatWasNotCheckedIsSaid) {
+TEST(Verify, ReportsSkippedChecks) {
   const TempDir dir;
   dir.write("model.safetensors", safetensors_of({"a"}));
   dir.write("config.json", R"({"model_type": "bert"})");
-  EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: none is known for this model_type 'bert'"));
+  EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: unknown for this model_type 'bert'"));
 }
 
 TEST(Verify, NothingToCheckIsAnError) {
@@ -111,7 +111,7 @@ TEST(Verify, ShardsWithoutAnIndexAreCompared) {
                                         ": tensor 'a' is also in m-00001-of-00002.safetensors"));
 }
 
-TEST(Verify, GoesOnAfterTheFirstDefect) {
+TEST(Verify, ContinuesAfterTheFirstDefect) {
   const TempDir dir;
   const std::string index = dir.write(
       "model.safetensors.index.json",

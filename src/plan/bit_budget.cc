@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// Going from one choice of a layer to a larger one.
+// The step from one choice of a layer to a larger one.
 struct Step {
   double gain;  // error per byte
   std::size_t layer;
@@ -16,7 +16,7 @@ struct Step {
   bool operator<(const Step& other) const { return gain != other.gain ? gain < other.gain : layer > other.layer; }
 };
 
-// The larger choice that takes away the most error per byte.
+// The larger choice that saves the most error per byte.
 std::optional<Step> best_step(const std::vector<BitChoice>& choices, std::size_t layer, std::size_t from, std::uint64_t room) {
   std::optional<Step> best;
   for (std::size_t to = from + 1; to < choices.size(); ++to) {
@@ -38,7 +38,7 @@ Allotment of(std::span<const std::vector<BitChoice>> layers, std::vector<std::si
   return made;
 }
 
-// Spends what is left where it helps the most.
+// Greedily spends the rest of the budget.
 Allotment improve(std::span<const std::vector<BitChoice>> layers, Allotment from, std::uint64_t budget) {
   std::priority_queue<Step> steps;
   const auto offer = [&](std::size_t layer) {
@@ -61,7 +61,7 @@ Allotment improve(std::span<const std::vector<BitChoice>> layers, Allotment from
   return from;
 }
 
-// The same bits for all, as far as a layer has them: the largest choice of at most `bits`, else its first.
+// The same bits for all layers: the largest choice of at most `bits`, else the first.
 std::vector<std::size_t> uniform(std::span<const std::vector<BitChoice>> layers, unsigned bits) {
   std::vector<std::size_t> choices;
   for (const std::vector<BitChoice>& layer : layers) {
@@ -80,8 +80,8 @@ Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64
   const auto offer = [&](Allotment allotment) {
     if (!best || allotment.error < best->error) best = std::move(allotment);
   };
-  // From the least, too, which need not be uniform. Steps that seemed the best may leave a rest that is of no use: what is
-  // uniform is not worse then.
+  // Starts from every uniform pick that fits and from the smallest one. Greedy steps can leave a rest that no step fits, so the
+  // uniform picks compete as they are, too.
   for (unsigned bits = 0; bits <= kMostBits; ++bits) {
     Allotment same = of(layers, uniform(layers, bits));
     same.is_uniform = true;

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// What a layer would be with so many bits.
+// A layer with a number of bits.
 struct BitChoice {
   unsigned bits;
   std::uint64_t bytes;
@@ -15,14 +15,14 @@ struct BitChoice {
 };
 
 struct Allotment {
-  std::vector<std::size_t> choices;  // for each layer, by its place
+  std::vector<std::size_t> choices;  // the index of each layer's choice
   std::uint64_t bytes = 0;
   double error = 0;
-  bool is_uniform = false;  // the same bits for all, as far as layers have them
+  bool is_uniform = false;  // the same bits for all layers that offer them
 };
 
-// One choice for each layer, such that all bytes together are at most `budget` and all errors together are small. The choices of
-// a layer go from few bytes to many. What is uniform may have up to `uniform_budget`. Empty if nothing fits.
+// Picks one choice for each layer, with a total of at most `budget` bytes and a small total error. The choices of a layer are in
+// ascending order of bytes. A uniform pick may have up to `uniform_budget` bytes. Empty if nothing fits.
 Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget, std::uint64_t uniform_budget);
 
 }  // namespace ballast

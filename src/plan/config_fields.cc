@@ -26,7 +26,7 @@ std::string one_of(std::span<const std::string> words) {
   return fmt::format("{} or {}", fmt::join(words.first(words.size() - 1), ", "), words.back());
 }
 
-// What a field may be: each has these values, and says which they are.
+// The values that a field may have. Each constraint tests a value and describes itself for messages.
 
 template <unsigned... kValues>
 struct OneOf {
@@ -112,7 +112,7 @@ std::unexpected<Error> reject(std::string_view field, std::string_view found, st
 
 std::string describe(const ConfigValue& value) {
   if (const auto* const word = std::get_if<std::string>(&value)) return quote(*word);
-  return std::holds_alternative<std::vector<std::string>>(value) ? "a list" : "a set of pairs";
+  return std::holds_alternative<std::vector<std::string>>(value) ? "a list" : "a mapping";
 }
 
 template <class T>
@@ -129,7 +129,7 @@ struct OptionalOf<std::optional<T>> {
 template <auto kMember>
 using MemberType = std::remove_cvref_t<decltype(std::declval<QuantizeConfig&>().*kMember)>;
 
-// A field of one word or number.
+// A scalar field.
 template <auto kMember, class Allowed>
 struct WordField {
   using Optional = OptionalOf<MemberType<kMember>>;
@@ -186,7 +186,7 @@ struct MemoryLimitField {
 // Bytes in the config, 10^6 bytes in text, as the shortest decimal number.
 struct TargetSizeField {
   static constexpr double kMegabyte = 1e6;
-  static constexpr std::uint64_t kMost = 1'000'000'000'000'000;  // a double has all its bytes, in MB as well
+  static constexpr std::uint64_t kMost = 1'000'000'000'000'000;  // exact as a double, in bytes and in MB
 
   static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
     const auto* const text = std::get_if<std::string>(&value);
@@ -238,7 +238,7 @@ struct ProfileField {
 };
 
 Result<void> check_name(std::string_view field, std::string_view text) {
-  if (text.empty()) return fail(Errc::kInvalidArgument, "{} has an empty name", field);
+  if (text.empty()) return fail(Errc::kInvalidArgument, "{}: a name is empty", field);
   if (!is_utf8(text)) return fail(Errc::kInvalidArgument, "{}: {} is not UTF-8", field, quote(text));
   return {};
 }
@@ -274,7 +274,7 @@ template <auto kMember, class Allowed>
 struct PairsField {
   static Result<void> set(std::string_view field, const ConfigValue& value, QuantizeConfig& config) {
     const auto* const pairs = std::get_if<std::map<std::string, std::string>>(&value);
-    if (pairs == nullptr) return reject(field, describe(value), "pairs of a name and its bits");
+    if (pairs == nullptr) return reject(field, describe(value), "a mapping from names to bits");
     (config.*kMember).clear();
     for (const auto& [name, text] : *pairs) {
       const auto number = parse_number<unsigned>(text);
@@ -338,7 +338,7 @@ constexpr std::array kFields{
     field<WordField<&Config::calibration_samples, FromTo<1, 1'000'000>>>("calibration_samples"),
 };
 
-// How many letters must be put in, taken out or changed, to make `a` into `b`.
+// Levenshtein distance.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -368,16 +368,16 @@ Result<const ConfigField*> find_config_field(std::string_view name) {
   const auto found = std::ranges::find(kFields, name, &ConfigField::name);
   if (found != kFields.end()) return &*found;
 
-  constexpr std::size_t kLongest = 40;  // than any field, with room for mistakes
+  constexpr std::size_t kLongest = 40;  // longer than any field
   constexpr std::size_t kMostMistakes = 2;
   if (name.size() <= kLongest) {
     const auto distance = [&](const ConfigField& known) { return edit_distance(name, known.name); };
     const auto nearest = std::ranges::min_element(kFields, {}, distance);
     if (distance(*nearest) <= kMostMistakes) {
-      return fail(Errc::kInvalidArgument, "no such setting: {}; did you mean {}?", quote(name), nearest->name);
+      return fail(Errc::kInvalidArgument, "unknown setting {}; did you mean {}?", quote(name), nearest->name);
     }
   }
-  return fail(Errc::kInvalidArgument, "no such setting: {}; there are {}", quote(name),
+  return fail(Errc::kInvalidArgument, "unknown setting {}; the settings are {}", quote(name),
               fmt::join(kFields | std::views::transform(&ConfigField::name), ", "));
 }
 

@@ -7,16 +7,17 @@
 
 namespace ballast {
 
-// All that is known of one field of QuantizeConfig.
+// Describes one field of QuantizeConfig.
 struct ConfigField {
   std::string_view name;
-  // Both fail with kInvalidArgument, the field's name, its value and what is allowed. After set() fails the field is of no use.
+  // Both fail with kInvalidArgument; the message has `name`, the value and what is allowed. After set() fails, the field's value
+  // is unspecified.
   Result<void> (*set)(std::string_view name, const ConfigValue& value, QuantizeConfig& config);
   Result<void> (*check)(std::string_view name, const QuantizeConfig& config);
-  // What set() takes. An optional that is not there is an empty word.
+  // The inverse of set(). An unset optional is an empty word.
   ConfigValue (*get)(const QuantizeConfig& config);
 
-  // An empty word, list or pairs: what the field's values are.
+  // An empty word, list or mapping, by the type of the field.
   ConfigValue empty_value() const;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 std::string dump(const nlohmann::json& value) { return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
 
-// A word of a config: numbers and true, false as what they are, an empty one as null.
+// A scalar as JSON: numbers and booleans unquoted, an empty one as null.
 std::string word_json(const std::string& word) {
   if (word.empty()) return dump(nullptr);
   const nlohmann::json parsed = nlohmann::json::parse(word, nullptr, false);

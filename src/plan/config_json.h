@@ -6,8 +6,7 @@
 
 namespace ballast {
 
-// The settings that outputs depend on, as an object of JSON for metadata.json. Threads and memory are left out: no byte depends
-// on them.
+// The settings that outputs depend on, as a JSON object for metadata.json: all but threads and memory.
 std::string settings_json(const QuantizeConfig& config);
 
 }  // namespace ballast

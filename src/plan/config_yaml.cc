@@ -26,19 +26,19 @@ using Pairs = std::map<std::string, std::string>;
 
 std::string line_of(const YAML::Mark& mark) { return fmt::format("line {}", mark.line + 1); }
 
-// Leaves the parser with what is wrong.
+// Thrown through the parser.
 struct Rejected {
   Error error;
 };
 
-// Takes the parser's events: no tree is built, nothing is nested deeper than a field's list, and aliases are refused, so
-// that a document costs no more than its bytes.
+// Handles the parser's events without building a tree. Nothing nests deeper than a field's list and aliases are rejected, so that
+// time and memory are linear in the size of the document.
 class FieldsReader final : public YAML::EventHandler {
  public:
   ConfigFields fields;
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (started_) reject(mark, "a second document begins here");
+    if (started_) reject(mark, "a second YAML document begins here; give one");
     started_ = true;
   }
   void OnDocumentEnd() override {}
@@ -82,21 +82,22 @@ class FieldsReader final : public YAML::EventHandler {
   }
 
   static void check_node(const YAML::Mark& mark, std::string_view tag, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor) reject(mark, "anchors and aliases are not taken");
-    const bool untagged = tag.empty() || tag == "?" || tag == "!";  // the parser's marks for plain and quoted
-    if (!untagged) reject(mark, "tags are not taken, and here is {}", quote(tag));
+    if (anchor != YAML::NullAnchor) reject(mark, "anchors and aliases are not supported");
+    const bool untagged = tag.empty() || tag == "?" || tag == "!";  // yaml-cpp's tags of plain and quoted scalars
+    if (!untagged) reject(mark, "tags such as {} are not supported", quote(tag));
   }
 
   void open(const YAML::Mark& mark, ConfigValue value) {
-    const std::string_view kind = std::holds_alternative<List>(value) ? "a list" : "a set of pairs";
+    const std::string_view kind = std::holds_alternative<List>(value) ? "a list" : "a mapping";
     if (depth_ == kInDocument) {
       if (!std::holds_alternative<Pairs>(value))
-        reject(mark, "the document is {}, it must be settings such as bit_width: 4", kind);
+        reject(mark, "the document is {}, it must be a mapping of settings such as bit_width: 4", kind);
       depth_ = kInFields;
       return;
     }
-    if (depth_ == kInFields && field_ == nullptr) reject(mark, "{} where the name of a setting should be", kind);
-    if (depth_ == kInValue) reject(mark, "{} has {} inside, or a bracket is not closed", field_->name, kind);
+    if (depth_ == kInFields && field_ == nullptr) reject(mark, "expected the name of a setting, found {}", kind);
+    if (depth_ == kInValue)
+      reject(mark, "{} contains {}, but values cannot be nested; is a bracket not closed?", field_->name, kind);
     depth_ = kInValue;
     value_ = std::move(value);
   }
@@ -110,7 +111,8 @@ class FieldsReader final : public YAML::EventHandler {
   }
 
   void take(const YAML::Mark& mark, const std::string& text) {
-    if (depth_ == kInDocument) reject(mark, "the document is {}, it must be settings such as bit_width: 4", quote(text));
+    if (depth_ == kInDocument)
+      reject(mark, "the document is {}, it must be a mapping of settings such as bit_width: 4", quote(text));
     if (depth_ == kInFields) {
       if (field_ == nullptr) return begin_field(mark, text);
       value_ = text;
@@ -123,7 +125,7 @@ class FieldsReader final : public YAML::EventHandler {
     auto& pairs = std::get<Pairs>(value_);
     if (pair_ == nullptr) {
       const auto [pair, is_new] = pairs.try_emplace(text);
-      if (!is_new) reject(mark, "{} has {} twice", field_->name, quote(text));
+      if (!is_new) reject(mark, "{} names {} twice", field_->name, quote(text));
       pair_ = &pair->second;
       return;
     }
@@ -135,7 +137,7 @@ class FieldsReader final : public YAML::EventHandler {
     const auto field = find_config_field(name);
     if (!field) throw Rejected{Error(field.error()).at(line_of(mark))};
     const auto [first, is_new] = marks_.try_emplace(name, mark);
-    if (!is_new) reject(mark, "{} is set again, after {}", name, line_of(first->second));
+    if (!is_new) reject(mark, "{} is set twice, first in {}", name, line_of(first->second));
     field_ = *field;
   }
 
@@ -157,20 +159,20 @@ class FieldsReader final : public YAML::EventHandler {
   std::string* pair_ = nullptr;  // whose value comes next
 };
 
-// The parser would take some control characters for other encodings and one for the end.
+// yaml-cpp takes some control characters for other encodings, and one for the end of the text.
 Result<void> check_text(std::string_view yaml) {
   if (yaml.size() > kMostBytes) {
-    return fail(Errc::kInvalidArgument, "the document is {} bytes long, at most {} are read", yaml.size(), kMostBytes);
+    return fail(Errc::kInvalidArgument, "the document has {} bytes, the limit is {}", yaml.size(), kMostBytes);
   }
   if (!is_utf8(yaml)) return fail(Errc::kInvalidArgument, "the document is not UTF-8");
   const auto is_control = [](unsigned char c) { return c < ' ' && c != '\t' && c != '\n' && c != '\r'; };
   const auto control = std::ranges::find_if(yaml, is_control);
   if (control == yaml.end()) return {};
-  return fail(Errc::kInvalidArgument, "line {}: a control character, {}", std::count(yaml.begin(), control, '\n') + 1,
+  return fail(Errc::kInvalidArgument, "line {}: control character {} is not allowed", std::count(yaml.begin(), control, '\n') + 1,
               quote({control, control + 1}));
 }
 
-// Quoted, since names can look like anything: a JSON string is a YAML string.
+// A JSON string is a YAML string. Quoted, because a name can look like any YAML value.
 std::string yaml_string(std::string_view text) {
   std::string out;
   append_json_string(text, out);
@@ -185,7 +187,7 @@ void append(std::string& out, const List& list) {
 }
 
 void append(std::string& out, const Pairs& pairs) {
-  constexpr std::size_t kLongestKey = 1000;  // YAML ends at 1024; longer ones must say that they are keys
+  constexpr std::size_t kLongestKey = 1000;  // YAML limits implicit keys to 1024 characters
   if (pairs.empty()) out += " {}";
   for (const auto& [name, value] : pairs) {
     const std::string key = yaml_string(name);
@@ -199,7 +201,7 @@ Result<ConfigFields> parse_config_fields(std::string_view yaml) {
   if (const auto checked = check_text(yaml); !checked) return std::unexpected(checked.error());
   FieldsReader reader;
   try {
-    std::istringstream in{fmt::format("{}\n...\n", yaml)};  // without an end, an open quote would be taken for closed
+    std::istringstream in{fmt::format("{}\n...\n", yaml)};  // without the end marker, an unclosed quote is accepted
     YAML::Parser parser(in);
     while (parser.HandleNextDocument(reader)) {
     }

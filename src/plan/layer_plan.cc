@@ -18,14 +18,14 @@
 namespace ballast {
 namespace {
 
-constexpr unsigned kKept = 16;  // as layer_bit_widths says it
+constexpr unsigned kUnquantized = 16;  // in layer_bit_widths
 
 bool is_sensitive(std::string_view tensor) {
   constexpr std::array<std::string_view, 7> kParts{"embed", "norm", "ln_", "lm_head", ".head.", "pooler", "time_emb"};
   return has_any(lowercase(tensor), kParts);
 }
 
-// What decides which experts a token goes to: small, and every error in it sends tokens astray.
+// Routers of experts are small, and errors in them send tokens to the wrong experts.
 bool is_router(std::string_view tensor) {
   constexpr std::array<std::string_view, 3> kEnds{".gate.weight", ".router.weight", ".shared_expert_gate.weight"};
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return tensor.ends_with(end); });
@@ -36,13 +36,12 @@ bool is_of_time(std::string_view tensor) {
   return has_any(lowercase(tensor), kParts);
 }
 
-// Where a diffusion model meets what it is given and what it makes: the first and the last layers, by the names that U-Nets and
-// diffusion transformers give them.
+// The first and last layers of a diffusion model, by their names in U-Nets and diffusion transformers.
 bool is_at_the_ends(std::string_view tensor) {
   constexpr std::array<std::string_view, 10> kParts{"conv_in.",     "conv_out.", "x_embedder.", "patch_embed", "img_in.",
                                                     "final_layer.", "norm_out.", "to_rgb",      "txt_in.",     "input_blocks.0."};
   constexpr std::array<std::string_view, 4> kBegins{"proj_in.", "proj_out.", "out.", "head."};
-  // What a whole pipeline calls its denoiser.
+  // Prefixes of the denoiser in whole pipelines.
   constexpr std::array<std::string_view, 5> kRoots{"model.diffusion_model.", "diffusion_model.", "transformer.", "unet.",
                                                    "model."};
   const std::string lower = lowercase(tensor);
@@ -52,7 +51,7 @@ bool is_at_the_ends(std::string_view tensor) {
   return has_any(name, kParts) || std::ranges::any_of(kBegins, [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
-// What turns time and class into the scale and shift of other layers.
+// Layers that turn time and class into the scale and shift of other layers.
 bool is_modulation(std::string_view tensor) {
   constexpr std::array<std::string_view, 7> kParts{"modulation",           "adaln",       "_mod.", ".mod.", "norm1.linear",
                                                    "norm1_context.linear", ".norm.linear"};
@@ -65,7 +64,7 @@ bool matches(std::string_view pattern, std::string_view tensor) {
   return glob_match(pattern, tensor) || glob_match(pattern, layer_of(tensor));
 }
 
-// Names and globs of one field, with or without the ".weight" of tensors. Remembers which were of use.
+// Names and globs of one setting, with or without the ".weight" of tensors. Records which ones matched.
 class Names {
  public:
   Names(std::string_view field, std::vector<std::string> names) : field_(field) {
@@ -82,7 +81,7 @@ class Names {
     bool is_exact;
   };
 
-  // By its name, else by the longest glob.
+  // Matches an exact name first, then the longest glob.
   std::optional<Match> match(std::string_view tensor) {
     std::optional<Match> found;
     for (const std::string_view spelling : {tensor, layer_of(tensor)}) {
@@ -109,7 +108,7 @@ class Names {
  private:
   std::string_view field_;
   std::map<std::string, bool, std::less<>> used_;
-  std::vector<std::string> globs_;  // longest first, then in the order of their letters
+  std::vector<std::string> globs_;  // longest first, then alphabetical
 };
 
 class Patterns {
@@ -165,20 +164,21 @@ class Planner {
   }
 
   Result<LayerPlan> plan(const TensorInfo& tensor) {
-    // All are asked, so that each knows what it was of use for.
+    // All three match every tensor, to record which patterns are used.
     const bool by_name = names_.match(tensor.name).has_value();
     const bool by_pattern = patterns_.match(tensor.name);
     const auto named = widths_.match(tensor.name);
     const unsigned width = named ? config_.layer_bit_widths.find(std::string(named->name))->second : 0;
 
     const auto matrix = scheme_.matrix_of(tensor);
-    if (!matrix && named && named->is_exact && width != kKept) {
-      return fail(Errc::kInvalidArgument, "layer_bit_widths: {} is {} {}, which is not quantized in {}", quote(tensor.name),
-                  name(tensor.dtype), to_string(tensor.shape), name(config_.format));
+    if (!matrix && named && named->is_exact && width != kUnquantized) {
+      return fail(Errc::kInvalidArgument,
+                  "layer_bit_widths: tensor {} is {} {}, which format {} does not quantize; leave it out or set it to 16",
+                  quote(tensor.name), name(tensor.dtype), to_string(tensor.shape), name(config_.format));
     }
     const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
                                     (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
-    if (!matrix || by_name || by_pattern || width == kKept || skipped) return LayerPlan{};
+    if (!matrix || by_name || by_pattern || width == kUnquantized || skipped) return LayerPlan{};
     TRY(scheme_.check_groups(tensor, *matrix, config_.group_size));
     const unsigned least = named ? width : least_bits(tensor.name);
     return LayerPlan{.bits = named ? width : std::max(default_bits(tensor.name), least),
@@ -243,7 +243,7 @@ Result<Plan> Plan::make(const Model& model, const QuantizeConfig& config) {
     if (!plan && !error) error = std::move(plan.error());
     plans.push_back(plan.value_or(LayerPlan{}));
   }
-  // A name that matches nothing may be why there is an error.
+  // First, because a name that matches nothing may be the cause of the other error.
   if (const auto used = planner->check_used(); !used) return fail_at(path, used.error());
   if (error) return fail_at(path, std::move(*error));
   return Plan(std::move(plans));

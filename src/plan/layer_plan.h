@@ -12,25 +12,25 @@
 
 namespace ballast {
 
-// What becomes of one tensor.
+// How one tensor is quantized.
 struct LayerPlan {
   unsigned bits = 0;  // 0: left unquantized
   unsigned group_size = 0;
-  unsigned least_bits = 2;  // that it may be given
-  bool is_fixed = false;    // the user named its bits
-  std::uint64_t rows = 0;   // of the matrix that it is quantized as
+  unsigned least_bits = 2;  // never fewer
+  bool is_fixed = false;    // the user set its bits
+  std::uint64_t rows = 0;   // of the matrix view of the tensor
   std::uint64_t columns = 0;
-  std::vector<float> restore;  // RowFormat::restore: what its columns are multiplied by when they are read, or nothing
+  std::vector<float> restore;  // RowFormat::restore, or empty
 
   bool is_quantized() const { return bits != 0; }
 };
 
-// One LayerPlan for each tensor of a model, in its order. Immutable: what measurements change makes another plan.
+// One LayerPlan for each tensor of a model, in order. Immutable: measurements give another plan.
 class Plan {
  public:
-  // Fails on patterns that are not regular expressions or match nothing, and on columns that the scheme cannot group.
-  // Layers of diffusion models that deal with time, input and output are left unquantized, and those that modulate have 8 bits
-  // at least, unless the config names their bits.
+  // Fails on patterns that are not regular expressions or match nothing, and on columns that the scheme cannot group. In
+  // diffusion models, the time embedding and the first and last layers are left unquantized, and modulation layers have at least
+  // 8 bits, unless the config sets their bits.
   static Result<Plan> make(const Model& model, const QuantizeConfig& config);
 
   std::span<const LayerPlan> layers() const { return layers_; }
@@ -47,7 +47,7 @@ class Plan {
   std::vector<LayerPlan> layers_;
 };
 
-// Whether a model makes images or sound, or its layers are told a time.
+// Whether a model generates images or audio, or has a time embedding.
 bool is_diffusion_model(const Model& model, Modality modality);
 
 const WritableScheme& scheme_of(QuantizeFormat format);

@@ -109,8 +109,8 @@ TEST(LayerPlan, MlxTakesMatricesAndExperts) {
 TEST(LayerPlan, MlxNeedsWholeGroups) {
   const TestModel model({{.name = "a.weight", .shape = {4, 128}}, {.name = "b.weight", .shape = {4, 96}}});
   EXPECT_TRUE(fails(model.plan({.group_size = 128, .format = QuantizeFormat::kMlx}), Errc::kUnsupported,
-                    "m: tensor 'b.weight' has 96 columns, which groups of 128 do not divide: take group_size 32, or keep it by "
-                    "naming it in sensitive_layer_names"));
+                    "m: tensor 'b.weight' has 96 columns, not a multiple of group_size 128; use group_size 32, or leave it "
+                    "unquantized with sensitive_layer_names"));
   EXPECT_EQ(model.bits_of({.group_size = 32, .format = QuantizeFormat::kMlx}), "a.weight 4, b.weight 4");
   EXPECT_EQ(model.bits_of({.group_size = 128, .format = QuantizeFormat::kMlx, .sensitive_layer_names = {"b.weight"}}),
             "a.weight 4");
@@ -118,12 +118,12 @@ TEST(LayerPlan, MlxNeedsWholeGroups) {
 
   const TestModel odd({{.name = "c", .shape = {4, 100}}});
   EXPECT_TRUE(fails(odd.plan({.group_size = 64, .format = QuantizeFormat::kMlx}), Errc::kUnsupported,
-                    "m: tensor 'c' has 100 columns, which groups of 64 do not divide: keep it by naming it in "
+                    "m: tensor 'c' has 100 columns, not a multiple of group_size 64; leave it unquantized with "
                     "sensitive_layer_names"));
   EXPECT_EQ(odd.bits_of({.group_size = 64}), "c 4");
 }
 
-TEST(LayerPlan, AMistypedNameIsFoundBeforeWhatItWasToPrevent) {
+TEST(LayerPlan, ReportsUnmatchedNamesFirst) {
   const TestModel model({{.name = "b.weight", .shape = {4, 100}}});
   EXPECT_TRUE(fails(model.plan({.group_size = 64, .format = QuantizeFormat::kMlx, .sensitive_layer_names = {"c.weight"}}),
                     Errc::kInvalidArgument, "m: sensitive_layer_names: 'c.weight' matches no tensor"));
@@ -140,7 +140,7 @@ TEST(LayerPlan, SensitiveLayersAreQuantizedUnlessSkipped) {
   EXPECT_EQ(TestModel({{.name = "heads.weight"}}).bits_of({.skip_sensitive_layers = true}), "heads.weight 4");
 }
 
-TEST(LayerPlan, DiffusionModelsKeepTheirEnds) {
+TEST(LayerPlan, DiffusionModelsLeaveFirstAndLastLayersUnquantized) {
   const TestModel model({{.name = "blocks.0.adaLN_modulation.1.weight"},
                          {.name = "blocks.0.attn.proj_out.weight"},
                          {.name = "blocks.0.attn.qkv.weight"},
@@ -169,7 +169,7 @@ TEST(LayerPlan, DiffusionModelsKeepTheirEnds) {
   EXPECT_EQ(TestModel({{.name = "conv_in.weight"}, {.name = "x"}}).bits_of({.modality = Modality::kImage}), "x 4");
 }
 
-TEST(LayerPlan, NamedLayersAreKeptWhateverElse) {
+TEST(LayerPlan, NamedLayersAreAlwaysUnquantized) {
   const TestModel model({{.name = "a.weight"}, {.name = "b.0.weight"}, {.name = "b.1.weight"}, {.name = "c"}, {.name = "d.x.y"}});
   EXPECT_EQ(model.bits_of({.sensitive_layer_names = {"a.weight", "b.*"}}), "c 4, d.x.y 4");
   EXPECT_EQ(model.bits_of({.sensitive_layer_names = {"a", "b.?"}}), "c 4, d.x.y 4");
@@ -178,7 +178,7 @@ TEST(LayerPlan, NamedLayersAreKeptWhateverElse) {
             "b.0.weight 2, b.1.weight 2, c 2, d.x.y 2");
 }
 
-TEST(LayerPlan, WidthsGoByNameThenByTheLongestGlob) {
+TEST(LayerPlan, BitsMatchTheNameThenTheLongestGlob) {
   const TestModel model({{.name = "l.0.q.weight"}, {.name = "l.1.q.weight"}, {.name = "l.1.v.weight"}, {.name = "o"}});
   EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"l.*", 2}, {"l.1.*", 3}, {"l.1.q", 6}, {"*q.weight*", 8}}}),
             "l.0.q.weight 8, l.1.q.weight 6, l.1.v.weight 3, o 4");
@@ -191,12 +191,12 @@ TEST(LayerPlan, ANameMayLookLikeAGlob) {
   EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"a[0]", 8}}}), "a[0] 8, a0 8");
 }
 
-TEST(LayerPlan, WhatIsNamedGoesBeforeWhatIsSensitive) {
+TEST(LayerPlan, ExplicitBitsOverrideSensitiveNames) {
   const TestModel model({{.name = "a"}, {.name = "lm_head.weight"}});
   EXPECT_EQ(model.bits_of({.skip_sensitive_layers = true, .layer_bit_widths = {{"lm_head", 6}}}), "a 4, lm_head.weight 6");
 }
 
-TEST(LayerPlan, WhatMatchesNothingIsAMistake) {
+TEST(LayerPlan, UnmatchedPatternsAreErrors) {
   const TestModel model({{.name = "a.weight"}});
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_names = {"a", "b"}}), Errc::kInvalidArgument,
                     "m: sensitive_layer_names: 'b' matches no tensor"));
@@ -212,12 +212,14 @@ TEST(LayerPlan, WhatMatchesNothingIsAMistake) {
                     "m: sensitive_layer_patterns: '(' is no regular expression: missing ): ("));
 }
 
-TEST(LayerPlan, BitsForWhatHasNoneAreAMistake) {
+TEST(LayerPlan, BitsForUnquantizableTensorsAreErrors) {
   const TestModel model({{.name = "ids", .shape = {2, 64}, .dtype = DType::kI32}, {.name = "norm.weight", .shape = {64}}});
   EXPECT_TRUE(fails(model.plan({.layer_bit_widths = {{"norm", 8}}}), Errc::kInvalidArgument,
-                    "m: layer_bit_widths: 'norm.weight' is BF16 [64], which is not quantized in parquet"));
-  EXPECT_TRUE(fails(model.plan({.group_size = 64, .format = QuantizeFormat::kMlx, .layer_bit_widths = {{"ids", 2}}}),
-                    Errc::kInvalidArgument, "m: layer_bit_widths: 'ids' is I32 [2, 64], which is not quantized in mlx"));
+                    "m: layer_bit_widths: tensor 'norm.weight' is BF16 [64], which format parquet does not quantize; leave it "
+                    "out or set it to 16"));
+  EXPECT_TRUE(fails(
+      model.plan({.group_size = 64, .format = QuantizeFormat::kMlx, .layer_bit_widths = {{"ids", 2}}}), Errc::kInvalidArgument,
+      "m: layer_bit_widths: tensor 'ids' is I32 [2, 64], which format mlx does not quantize; leave it out or set it to 16"));
   EXPECT_EQ(model.bits_of({.layer_bit_widths = {{"norm", 16}, {"*", 8}}}), "");
 }
 
@@ -286,9 +288,9 @@ TEST(LayerPlan, RecipesCountTheLayersOfEachStack) {
             "patch.down_proj.weight 3, vision.blocks.3.down_proj.weight 6, vision.blocks.4294967296.down_proj.weight 3");
 }
 
-TEST(LayerPlan, RecipesNeedTheNamesTheyGoBy) {
+TEST(LayerPlan, RecipesNeedDownProj) {
   EXPECT_TRUE(fails(TestModel({{.name = "h.0.w"}}).plan({.recipe = Recipe::kMixed2And6}), Errc::kUnsupported,
-                    "m: recipe mixed_2_6 is for models with layers named down_proj, and there are none"));
+                    "m: recipe mixed_2_6 needs layers named down_proj, and the model has none; use bit_width instead"));
 }
 
 TEST(LayerPlan, AnEmptyModelHasAnEmptyPlan) {

@@ -63,7 +63,8 @@ Result<MixedBits> MixedBits::make(const Model& model, Recipe recipe) {
     layers = std::max(layers, std::uint64_t{place->layer} + 1);
   }
   if (!has_down_proj) {
-    return fail(Errc::kUnsupported, "recipe {} is for models with layers named down_proj, and there are none", name(recipe));
+    return fail(Errc::kUnsupported, "recipe {} needs layers named down_proj, and the model has none; use bit_width instead",
+                name(recipe));
   }
   return mixed;
 }

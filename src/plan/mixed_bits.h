@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// Spends more bits on the layers that need them most, by their names, with the choices of mlx-lm.
+// Gives more bits to sensitive layers, chosen by name as in mlx-lm.
 class MixedBits {
  public:
   // `recipe` is not kUniform. Fails with kUnsupported on a model that has no layers named down_proj. The model must outlive it.
@@ -22,7 +22,7 @@ class MixedBits {
 
   unsigned low_;
   unsigned high_;
-  std::map<std::string_view, std::uint64_t> layers_;  // how many there are in "model.layers." and the like
+  std::map<std::string_view, std::uint64_t> layers_;  // the number of layers in "model.layers." and the like
 };
 
 }  // namespace ballast

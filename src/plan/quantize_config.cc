@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// What sets the profiles apart.
+// The settings in which profiles differ.
 struct ProfileValues {
   unsigned bit_width = 0;
   unsigned num_time_groups = 0;
@@ -51,7 +51,7 @@ std::string variable_of(std::string_view field) {
   return variable;
 }
 
-// The value of a field as it stands in one line of text.
+// Parses a field's value from one line of text.
 Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) {
   ConfigValue value = field.empty_value();
   if (std::holds_alternative<std::string>(value)) return std::string(trimmed(text));
@@ -62,11 +62,11 @@ Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) 
       continue;
     }
     const std::size_t equals = entry.rfind('=');
-    if (equals == std::string_view::npos) return fail(Errc::kInvalidArgument, "{} is not NAME=BITS", quote(entry));
+    if (equals == std::string_view::npos) return fail(Errc::kInvalidArgument, "{} must be NAME=BITS", quote(entry));
     const std::string_view name = trimmed(entry.substr(0, equals));
     auto& pairs = std::get<std::map<std::string, std::string>>(value);
     if (!pairs.emplace(name, trimmed(entry.substr(equals + 1))).second) {
-      return fail(Errc::kInvalidArgument, "{} is there twice", quote(name));
+      return fail(Errc::kInvalidArgument, "{} is given twice", quote(name));
     }
   }
   return value;
@@ -113,7 +113,7 @@ Result<ConfigFields> config_fields_from_environment() {
     auto value = parse_line(field, text);
     if (!value) return fail_at(variable, value.error());
     QuantizeConfig scratch;
-    if (const auto set = field.set(field.name, *value, scratch); !set) return fail_at(variable, set.error());
+    if (const auto set = field.set(variable, *value, scratch); !set) return std::unexpected(set.error());
     fields.emplace(field.name, std::move(*value));
   }
   return fields;

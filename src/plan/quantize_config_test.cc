@@ -151,7 +151,7 @@ TEST(QuantizeConfig, TheLastSourceWins) {
   EXPECT_THAT(config->layer_bit_widths, ElementsAre(Pair("b", 8)));
 }
 
-TEST(QuantizeConfig, AProfileIsTheGroundWhoeverNamesIt) {
+TEST(QuantizeConfig, ProfileAppliesBeforeTheFieldsOfAllSources) {
   const auto config = made({{{"bit_width", "3"}, {"deployment_profile", "cloud"}}, {{"deployment_profile", "edge"}}});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->deployment_profile, Profile::kEdge);
@@ -159,14 +159,14 @@ TEST(QuantizeConfig, AProfileIsTheGroundWhoeverNamesIt) {
   EXPECT_EQ(config->num_time_groups, 5);
 }
 
-TEST(QuantizeConfig, AnEmptyWordTakesAnOptionalBack) {
+TEST(QuantizeConfig, EmptyValueResetsAnOptional) {
   const auto config =
       made({{{"modality", "text"}, {"target_model_size_mb", "5"}}, {{"modality", ""}, {"target_model_size_mb", ""}}});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(*config, QuantizeConfig{});
 }
 
-TEST(QuantizeConfig, WhatAFieldMayNotBeIsSaidWithWhatItMay) {
+TEST(QuantizeConfig, ErrorsListAllowedValues) {
   EXPECT_EQ(complaint("deployment_profile", "server"), "deployment_profile is 'server', it must be edge, local or cloud");
   EXPECT_EQ(complaint("bit_width", "7"), "bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(complaint("group_size", "100"), "group_size is 100, it must be 32, 64, 128 or 256");
@@ -209,7 +209,7 @@ TEST(QuantizeConfig, SizesAreBytesButMegabytesInText) {
   EXPECT_EQ(complaint("target_model_size_mb", List{"5"}), "target_model_size_mb is a list, it must be a number above 0");
 }
 
-TEST(QuantizeConfig, NumbersAreNumbersToTheLastLetter) {
+TEST(QuantizeConfig, RejectsTextAfterNumbers) {
   for (const char* const text :
        {"-4", "4x", "4 ", " 4", "+4", "0x4", "4.0", "4e0", "four", "", "4294967300", "99999999999999999999"}) {
     EXPECT_EQ(complaint("bit_width", text), fmt::format("bit_width is '{}', it must be 2, 3, 4, 5, 6 or 8", text));
@@ -227,35 +227,36 @@ TEST(QuantizeConfig, NumbersAreNumbersToTheLastLetter) {
 
 TEST(QuantizeConfig, ValuesOfTheWrongKindAreNamed) {
   EXPECT_EQ(complaint("bit_width", List{"4"}), "bit_width is a list, it must be 2, 3, 4, 5, 6 or 8");
-  EXPECT_EQ(complaint("min_accuracy", Pairs{}), "min_accuracy is a set of pairs, it must be from 0 to 1");
+  EXPECT_EQ(complaint("min_accuracy", Pairs{}), "min_accuracy is a mapping, it must be from 0 to 1");
   EXPECT_EQ(complaint("sensitive_layer_names", "a"), "sensitive_layer_names is 'a', it must be a list");
-  EXPECT_EQ(complaint("sensitive_layer_patterns", Pairs{}), "sensitive_layer_patterns is a set of pairs, it must be a list");
-  EXPECT_EQ(complaint("layer_bit_widths", List{"a"}), "layer_bit_widths is a list, it must be pairs of a name and its bits");
+  EXPECT_EQ(complaint("sensitive_layer_patterns", Pairs{}), "sensitive_layer_patterns is a mapping, it must be a list");
+  EXPECT_EQ(complaint("layer_bit_widths", List{"a"}), "layer_bit_widths is a list, it must be a mapping from names to bits");
 }
 
 TEST(QuantizeConfig, NamesAndPatternsAreChecked) {
-  EXPECT_EQ(complaint("sensitive_layer_names", List{"a", ""}), "sensitive_layer_names has an empty name");
+  EXPECT_EQ(complaint("sensitive_layer_names", List{"a", ""}), "sensitive_layer_names: a name is empty");
   EXPECT_EQ(complaint("sensitive_layer_names", List{"a\xff"}), R"(sensitive_layer_names: 'a\xff' is not UTF-8)");
-  EXPECT_EQ(complaint("sensitive_layer_patterns", List{""}), "sensitive_layer_patterns has an empty name");
+  EXPECT_EQ(complaint("sensitive_layer_patterns", List{""}), "sensitive_layer_patterns: a name is empty");
   EXPECT_EQ(complaint("sensitive_layer_patterns", List{"a", "b("}),
             "sensitive_layer_patterns: 'b(' is no regular expression: missing ): b(");
   EXPECT_EQ(complaint("sensitive_layer_patterns", List(1001, "a")),
             "sensitive_layer_patterns is 1001 entries long, it must be at most 1000");
-  EXPECT_EQ(complaint("layer_bit_widths", Pairs{{"", "4"}}), "layer_bit_widths has an empty name");
+  EXPECT_EQ(complaint("layer_bit_widths", Pairs{{"", "4"}}), "layer_bit_widths: a name is empty");
   EXPECT_EQ(complaint("layer_bit_widths", Pairs{{"lm_head", "7"}}),
             "layer_bit_widths: 'lm_head' is 7, it must be 2, 3, 4, 5, 6, 8 or 16");
   EXPECT_EQ(complaint("layer_bit_widths", Pairs{{"lm_head", "4bit"}}),
             "layer_bit_widths: 'lm_head' is '4bit', it must be 2, 3, 4, 5, 6, 8 or 16");
 }
 
-TEST(QuantizeConfig, UnknownSettingsAreTypingMistakes) {
-  EXPECT_EQ(complaint("bit_widht", "4"), "no such setting: 'bit_widht'; did you mean bit_width?");
-  EXPECT_EQ(complaint("groupsize", "4"), "no such setting: 'groupsize'; did you mean group_size?");
-  EXPECT_EQ(complaint("bits", "4"),
-            "no such setting: 'bits'; there are deployment_profile, bit_width, group_size, method, format, recipe, modality, "
-            "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
-            "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
-            "calibration_samples");
+TEST(QuantizeConfig, UnknownSettingsSuggestTheClosest) {
+  EXPECT_EQ(complaint("bit_widht", "4"), "unknown setting 'bit_widht'; did you mean bit_width?");
+  EXPECT_EQ(complaint("groupsize", "4"), "unknown setting 'groupsize'; did you mean group_size?");
+  EXPECT_EQ(
+      complaint("bits", "4"),
+      "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, method, format, recipe, modality, "
+      "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
+      "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
+      "calibration_samples");
 }
 
 TEST(QuantizeConfig, MlxHasNoGroupsOf256) {
@@ -305,7 +306,7 @@ class Environment : public testing::Test {
   std::vector<std::string> variables_;
 };
 
-TEST_F(Environment, HasNothingToSayByDefault) {
+TEST_F(Environment, IsEmptyByDefault) {
   set("BALLAST_FULL", "1");
   set("BALLAST_BUILD_DIR", "/tmp");
   set("BALLAST_BITS", "3");
@@ -355,16 +356,15 @@ TEST_F(Environment, ErrorsNameTheVariable) {
     TearDown();
     return fields ? "no complaint" : fields.error().message;
   };
-  EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "7"), "BALLAST_BIT_WIDTH: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");
-  EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD: method is '\x1b[1m', it must be rtn, search or hqq)");
-  EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_NAMES", "a,,b"),
-            "BALLAST_SENSITIVE_LAYER_NAMES: sensitive_layer_names has an empty name");
+  EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "7"), "BALLAST_BIT_WIDTH is 7, it must be 2, 3, 4, 5, 6 or 8");
+  EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD is '\x1b[1m', it must be rtn, search or hqq)");
+  EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_NAMES", "a,,b"), "BALLAST_SENSITIVE_LAYER_NAMES: a name is empty");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_PATTERNS", "a)"),
-            "BALLAST_SENSITIVE_LAYER_PATTERNS: sensitive_layer_patterns: 'a)' is no regular expression: unexpected ): a)");
-  EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,lm_head"), "BALLAST_LAYER_BIT_WIDTHS: 'lm_head' is not NAME=BITS");
-  EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,a=8"), "BALLAST_LAYER_BIT_WIDTHS: 'a' is there twice");
+            "BALLAST_SENSITIVE_LAYER_PATTERNS: 'a)' is no regular expression: unexpected ): a)");
+  EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,lm_head"), "BALLAST_LAYER_BIT_WIDTHS: 'lm_head' must be NAME=BITS");
+  EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,a=8"), "BALLAST_LAYER_BIT_WIDTHS: 'a' is given twice");
   EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a="),
-            "BALLAST_LAYER_BIT_WIDTHS: layer_bit_widths: 'a' is '', it must be 2, 3, 4, 5, 6, 8 or 16");
+            "BALLAST_LAYER_BIT_WIDTHS: 'a' is '', it must be 2, 3, 4, 5, 6, 8 or 16");
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 namespace ballast {
 
-// Columns may be scaled by powers of two from 2^-12 to 2^12, far from what a float cannot hold.
+// Column scales are powers of two from 2^-12 to 2^12, so that no product leaves the range of a float.
 inline constexpr int kMostDoublings = 12;
 
-// Whether columns can be multiplied by these.
+// kCorrupt for a scale that is not one of these.
 Result<void> check_restore(std::span<const float> restore);
 
 }  // namespace ballast

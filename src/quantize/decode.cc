@@ -1,4 +1,4 @@
-// From codes back to numbers, and how far they are from those that went in.
+// Dequantizes, and compares with the original values.
 
 #include "quantize/groups.h"
 

@@ -12,14 +12,14 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kTileRows = 64;  // that are worked on side by side
+constexpr std::size_t kTileRows = 64;  // processed together
 constexpr std::size_t kLargestGroup = 256;
 
 using Lanes = std::array<float, kTileRows>;  // one value of each row
 
-// The rows of a tile, and what becomes of one group of each.
+// The rows of a tile, and one group of each.
 struct Tile {
-  std::vector<Lanes> columns;  // the weights, and the errors of those that have codes
+  std::vector<Lanes> columns;  // the weights; after quantizing, their errors
 
   std::vector<Lanes> moved;         // the group's weights with the feedback
   std::vector<float> values;        // the same row by row
@@ -49,7 +49,7 @@ struct Columns {
   std::size_t count;
 };
 
-// Rows that are not there are zeros.
+// Missing rows are zeros.
 void load_tile(const RowFormat& format, DType dtype, const std::byte* rows, std::size_t count, Tile& tile) {
   std::array<float, 1024> values{};
   for (std::size_t row = 0; row < kTileRows; ++row) {
@@ -80,10 +80,10 @@ void move_group(const Feedback& feedback, const Columns& group, Tile& tile) {
                 .width = kTileRows});
 }
 
-// What a column is multiplied by when it is read.
+// The factor of a column in RowFormat::restore.
 float unit_of(const RowFormat& format, std::uint64_t column) { return format.restore.empty() ? 1.0F : format.restore[column]; }
 
-// Finds the group's parameters in every row. One that is not whole is filled up with values that do not count.
+// Finds the group's parameters in every row. A partial group is padded with values of no importance.
 void search_parameters(const RowFormat& format, const Feedback& feedback, const Columns& group, Tile& tile) {
   for (std::size_t row = 0; row < kTileRows; ++row) {
     float* const values = tile.values.data() + row * format.group_size;
@@ -110,11 +110,11 @@ void search_parameters(const RowFormat& format, const Feedback& feedback, const 
 
 struct Column {
   float unit;     // as above
-  float pivot;    // what an error counts that is not made good
-  float damping;  // which counts for nothing
+  float pivot;    // the weight of the remaining error
+  float damping;  // excluded from the error
 };
 
-// Takes the nearest code for one column of the group. As in search, to the bit; what is no number gets the code 0.
+// Quantizes one column of the group to the nearest codes, bit for bit as in search; NaN gets code 0.
 template <Affine kAffine>
 void code_column(const RowFormat& format, const Column& of, const Lanes& moved, Lanes& column, Tile& tile, std::uint8_t* codes) {
   constexpr float kIntegerShift = 12582912.0F;  // adding it leaves an integer
@@ -137,7 +137,7 @@ void code_column(const RowFormat& format, const Column& of, const Lanes& moved, 
   for (std::size_t row = 0; row < kTileRows; ++row) codes[row * format.group_size] = static_cast<std::uint8_t>(nearest[row]);
 }
 
-// Codes the group's columns one by one, each moved by the errors of those before it in the group.
+// Quantizes the group's columns one by one, each moved by the errors of earlier columns in the group.
 void code_group(const RowFormat& format, const Feedback& feedback, const Columns& group, Tile& tile) {
   for (std::size_t i = 0; i < group.count; ++i) {
     const float* const weights = feedback.weights(group.first + i) + group.first;

@@ -15,14 +15,14 @@ struct GptqSums {
   double output_error = 0;
 };
 
-// Quantizes whole rows as quantize_rows() does, but a column after the other, each moved first by what makes good for the errors
-// of those before it: GPTQ, in the form that needs no inverse of H. The parameters of a group are searched for when its turn
-// comes, with the pivots of H for importance; `importance` is for the figures alone. `feedback` has as many columns as the rows.
-// What becomes of a row does not depend on others.
+// GPTQ in the form that needs no inverse of H: quantizes whole rows column by column, and compensates for the errors of earlier
+// columns by moving each column first. The parameters of a group are searched for at its first column, with the pivots of H as
+// importance; `importance` is used for the metrics alone. `feedback` has as many columns as the rows. Rows do not affect each
+// other.
 GptqSums gptq_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, const Feedback& feedback,
                    const CodedRows& out, std::span<const float> importance = {});
 
-// The memory that a call needs for itself.
+// The memory that a call allocates.
 std::uint64_t gptq_bytes(const RowFormat& format);
 
 }  // namespace ballast

@@ -9,27 +9,28 @@
 
 namespace ballast {
 
-// Values of any dtype as floats, from `in` on.
+// Converts values of any dtype to floats.
 void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out);
 
-// Whole groups that lie side by side, on their way to codes of a byte each.
+// Adjacent whole groups, to be quantized to codes of one byte each.
 struct GroupRun {
   const RowFormat& format;
   std::size_t groups;
   const float* values;
   const float* importance;  // one for each value, or null
   std::uint8_t* codes;
-  float* scales;  // these two come out rounded to what is stored
+  // scales and offsets are rounded to the stored dtype
+  float* scales;
   float* offsets;
-  std::span<const std::byte> next;  // what is read after these, to be on its way from memory meanwhile
+  std::span<const std::byte> next;  // the input that follows, to prefetch
 };
 
-// The schemes, each with the best instruction set that the machine has.
+// The methods, each with the best instruction set of the machine.
 void rtn_groups(const GroupRun& run);
 void search_groups(const GroupRun& run);
 void hqq_groups(const GroupRun& run);
 
-// The same when it is done.
+// Groups that are quantized.
 struct CodedGroups {
   const RowFormat& format;
   std::size_t groups;
@@ -38,10 +39,10 @@ struct CodedGroups {
   const float* offsets;
 };
 
-// The numbers that the codes stand for.
+// Dequantizes.
 void decode_groups(const CodedGroups& coded, float* out);
 
-// Adds up how far they are from `values`, in 16 lanes, whatever the processor has.
+// Sums the errors against `values`, in 16 lanes on every processor, so that the result does not depend on it.
 QualitySums compare_groups(const CodedGroups& coded, const float* values);
 
 }  // namespace ballast

@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::uint64_t kPanel = 64;  // rows that are read, or eliminated, at once
 
-// Rows that are whole powers of two apart would share too few places in the cache.
+// Padded, because rows at distances of powers of two compete for the same cache lines.
 constexpr std::uint64_t panel_stride(std::uint64_t columns) { return columns + 16; }
 
-// Values in row `row` of H that lie before its diagonal, as read there, against those that were read in the rows above.
+// Checks the values left of the diagonal in row `row` of H against their mirror images from the rows above.
 Result<void> check_row(const Triangle& triangle, std::span<const double> roots, std::uint64_t row, const float* values) {
   const float* const mirrored = triangle.row(row);
   for (std::uint64_t column = 0; column < row; ++column) {
@@ -47,7 +47,7 @@ Result<void> check_numbers(std::uint64_t row, std::span<const float> values) {
   return {};
 }
 
-// What is right of the diagonal is kept, where its mirror image belongs, until that is read.
+// Values right of the diagonal are stored at their mirror image's place until that is read.
 Result<Triangle> read_matrix(std::uint64_t columns, const Feedback::ReadRows& read) {
   Triangle triangle(columns);
   std::vector<double> roots(columns);  // of the diagonal
@@ -76,8 +76,8 @@ Result<Triangle> read_matrix(std::uint64_t columns, const Feedback::ReadRows& re
   return triangle;
 }
 
-// Makes the mean of the diagonal 1, so that neither products overflow nor small values vanish, and adds the damping to it, which
-// is given back.
+// Scales the matrix to a mean diagonal of 1, so that products neither overflow nor underflow, adds the damping to the diagonal
+// and returns it.
 Result<std::vector<float>> normalize(Triangle& triangle, double damping) {
   const double sum = std::accumulate(triangle.diagonal.begin(), triangle.diagonal.end(), 0.0);
   if (sum == 0) return fail(Errc::kCorrupt, "all {} values on the diagonal are 0", triangle.diagonal.size());
@@ -103,7 +103,7 @@ struct Panel {
   float* row(std::uint64_t index) const { return values + index * stride; }
 };
 
-// Gives the rows of a panel their final values, the last row first. What they owe to the panels after them is done.
+// Computes the final values of a panel's rows, last row first. The panels after it are already eliminated.
 Result<void> factor_panel(Triangle& triangle, const Panel& panel) {
   std::array<float, kPanel> factors{};
   for (std::uint64_t i = panel.count; i-- > 0;) {
@@ -130,10 +130,10 @@ Result<void> factor_panel(Triangle& triangle, const Panel& panel) {
   return {};
 }
 
-// Takes what a panel makes up for out of kPanel rows that lie before it.
+// Eliminates a panel from kPanel rows before it.
 void eliminate(Triangle& triangle, const Panel& panel, std::uint64_t first) {
   std::array<float, kPanel * kPanel> factors{};
-  std::array<float, kPanel * kPanel> corner{};  // the rows' own columns, of which not all are there
+  std::array<float, kPanel * kPanel> corner{};  // the rows' own columns, only partly stored
   std::array<const float*, kPanel> left{};
   std::array<float*, kPanel> sums{};
   std::array<float*, kPanel> corner_sums{};

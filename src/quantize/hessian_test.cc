@@ -177,7 +177,7 @@ TEST(Feedback, PassesOnWhatReadingFailsWith) {
   EXPECT_TRUE(fails(Feedback::make(10, read, 1), Errc::kIo, "gone"));
 }
 
-TEST(Feedback, RefusesWhatIsNoNumber) {
+TEST(Feedback, RefusesNan) {
   Matrix matrix(70);
   matrix.at(66, 3) = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(fails(matrix.feedback(), Errc::kCorrupt, "nan in row 66, column 3"));

@@ -1,4 +1,5 @@
-// Half-quadratic quantization: the range gives the scale, and twenty steps that care little for outliers move the zero point.
+// Half-quadratic quantization: the range determines the scale, and twenty steps that are robust to outliers adjust the zero
+// point.
 
 #include "quantize/groups.h"
 
@@ -17,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 namespace {
 
-// The part of an error that counts as an outlier: |e| - |e|^(p-1) / beta, at least 0. With p = 3/4 the power is a matter of
-// square roots, which every processor rounds alike.
+// The part of an error that counts as an outlier: |e| - |e|^(p-1) / beta, at least 0. With p = 3/4 the power needs only square
+// roots, which all processors round the same.
 HWY_INLINE Wide outlier(const Wide& error, float beta) {
   const Wide size = magnitude(error);
   const Wide root = larger(square_root(square_root(size)), all(1e-9F));
@@ -82,7 +83,7 @@ void hqq_group(const GroupRun& run, std::size_t group) {
   const Wide low = all(range.low);
   const Wide high = all(range.high);
   Parameters parameters = is_mlx ? mlx_parameters(low, high, steps) : zero_parameters(low, high, steps);
-  if (width > 1e-7F) {  // else there is nothing to choose
+  if (width > 1e-7F) {  // else the group is constant
     const float zero = run.importance != nullptr ? find_zero<true>(run, at, width, -range.low / width)
                                                  : find_zero<false>(run, at, width, -range.low / width);
     parameters = {.scale = all(width), .offset = is_mlx ? all(-zero * width) : all(zero)};

@@ -4,8 +4,8 @@
 
 namespace ballast {
 
-// What a column counts at least, given what all count: a ten-thousandth of what is usual. One without inputs should still come
-// out as something like itself. A few that are huge do not change it.
+// The lower bound of a column's importance: 1e-4 of the typical value, so that columns without inputs are not ignored. A few huge
+// columns do not change it.
 float least_importance(std::span<const float> importance);
 
 }  // namespace ballast

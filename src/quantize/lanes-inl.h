@@ -1,5 +1,5 @@
-// Sixteen floats that are added, multiplied and rounded together, in as many vectors as the instruction set needs for them: what
-// is computed does not depend on it. Included once for each instruction set, hence the odd guard.
+// Sixteen floats in as many vectors as the instruction set needs, so that results do not depend on it. Included once for each
+// instruction set, hence the odd guard.
 
 #if defined(BALLAST_QUANTIZE_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef BALLAST_QUANTIZE_LANES_INL_H
@@ -84,7 +84,7 @@ HWY_INLINE Wide all(float value) {
   return out;
 }
 
-// Not every instruction set keeps the sign of a zero when it rounds, so what is stored has none.
+// Not every instruction set keeps the sign of a zero when it rounds, so stored values have none.
 HWY_INLINE Wide without_sign_of_zero(const Wide& a) { return a + all(0); }
 
 HWY_INLINE Wide load_wide(const float* values) {
@@ -128,7 +128,7 @@ HWY_INLINE float sum(const Wide& a) {
   return lanes[0];
 }
 
-// Rounded to what the dtype holds: F32, F16 or BF16.
+// Rounded to F32, F16 or BF16.
 HWY_INLINE Wide snapped(const Wide& a, DType dtype) {
   if (dtype == DType::kF32) return a;
   const Lanes32 d;
@@ -169,7 +169,8 @@ struct Parameters {
   Wide offset;
 };
 
-// As MLX rounds to nearest, in F32: the end of the range that is further from 0 is kept exactly. `steps` is the largest code.
+// Round to nearest as in MLX, in F32: the end of the range that is further from 0 is represented exactly. `steps` is the largest
+// code.
 HWY_INLINE Parameters mlx_parameters(const Wide& low, const Wide& high, float steps) {
   const WideMask low_is_further = magnitude(high) < magnitude(low);
   const Wide width = larger((high - low) / all(steps), all(1e-7F));
@@ -180,7 +181,7 @@ HWY_INLINE Parameters mlx_parameters(const Wide& low, const Wide& high, float st
   return {.scale = choose(is_zero, scale, edge / code), .offset = choose(is_zero, all(0), edge)};
 }
 
-// The same for a zero point, on a range that reaches 0: the zero point is then a whole number. A group of one value is once that.
+// The same for a zero point, on a range that includes 0, so that the zero point is an integer. A constant group is exact.
 HWY_INLINE Parameters zero_parameters(const Wide& low, const Wide& high, float steps) {
   const Parameters mlx = mlx_parameters(smaller(low, all(0)), larger(high, all(0)), steps);
   const Wide scale = snapped(mlx.scale, DType::kBF16);
@@ -189,7 +190,7 @@ HWY_INLINE Parameters zero_parameters(const Wide& low, const Wide& high, float s
   return {.scale = choose(constant, snapped(low, DType::kBF16), scale), .offset = choose(constant, all(0), zero)};
 }
 
-// Codes are stored 32 at a time at most, since that is the smallest group.
+// At most 32 codes are stored at a time, because that is the smallest group.
 using CodeLanes = hn::CappedTag<float, 8>;
 using CodeVector = hn::VFromD<CodeLanes>;
 constexpr std::size_t kCodesAtOnce = 4 * HWY_MIN(HWY_LANES(float), 8);

@@ -22,14 +22,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(std::endian::native == std::endian::little, "the first code is the lowest byte of a word");
 
-constexpr std::size_t kCodes = 8;  // that a word takes at a time; they fill as many bytes as a code has bits
+constexpr std::size_t kCodes = 8;  // per word; they fill as many bytes as a code has bits
 constexpr std::uint64_t kBytes = 0x00ff00ff00ff00ff;
 constexpr std::uint64_t kPairs = 0x0000ffff0000ffff;
 constexpr std::uint64_t kFours = 0x00000000ffffffff;
 
 constexpr std::uint64_t ones(unsigned count) { return (std::uint64_t{1} << count) - 1; }
 
-// A code per byte becomes a code per kBits bits: neighbours move together, then pairs of them, then fours.
+// A code per byte becomes a code per kBits bits: neighbors move together, then pairs of them, then fours.
 template <unsigned kBits>
 std::uint64_t compress(std::uint64_t word) {
   word = (word & kBytes) | (word >> 8 & kBytes) << kBits;

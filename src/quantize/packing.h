@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Codes of 2, 3, 4, 5, 6 or 8 bits as one stream, the lowest bits first: code i takes the bits from i * bits on, and what is over
-// of the last byte is 0.
+// Codes of 2, 3, 4, 5, 6 or 8 bits as one stream, lowest bits first: code i starts at bit i * bits. Unused bits of the last byte
+// are 0.
 constexpr std::size_t packed_size(unsigned bits, std::size_t count) { return (count * bits + 7) / 8; }
 
 // Fills packed_size() bytes. Every code is below 2^bits.

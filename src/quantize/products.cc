@@ -25,7 +25,7 @@ struct Part {
   std::size_t x;
 };
 
-// So many rows and vectors of sums stay in registers while the terms go by.
+// Rows and vectors of sums that stay in registers over all terms.
 template <std::size_t kRows, std::size_t kVectors>
 HWY_INLINE void add_tile(const Products& products, std::size_t row, const Part& part) {
   const Lanes d;
@@ -70,7 +70,7 @@ void add_one_by_one(const Products& products, const Part& part) {
 }
 
 void add_products(const Products& products) {
-  constexpr std::size_t kTerms = 256;  // at once, so that what is read again for other rows is still in the cache
+  constexpr std::size_t kTerms = 256;                               // at once, so that the right matrix stays in the cache
   constexpr std::size_t kVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;  // as many as there are registers for
   Part part{};
   for (; part.begin < products.terms; part.begin = part.end) {

@@ -5,8 +5,8 @@
 
 namespace ballast {
 
-// Matrices of floats whose product is added to another: sums[r][x] += left[r][i] * right[i][x] for every i below `terms`. The
-// rows of `left` and `sums` may lie anywhere, as those of a packed triangle do. Nothing that is read is also written.
+// A matrix product that is added to another matrix: sums[r][x] += left[r][i] * right[i][x] for every i below `terms`. The rows of
+// `left` and `sums` may be anywhere, as in a packed triangle. Inputs and outputs do not overlap.
 struct Products {
   std::span<const float* const> left;  // as many rows as `sums`, of `terms` values
   const float* right;
@@ -16,7 +16,7 @@ struct Products {
   std::size_t width;
 };
 
-// Every product is rounded, then added, the lowest i first: the result is that of the plain loop, whatever the processor.
+// Every product is rounded, then added, lowest i first: the result is that of the plain loop on every processor.
 void add_products(const Products& products);
 
 }  // namespace ballast

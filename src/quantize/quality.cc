@@ -22,7 +22,7 @@ Quality quality_of(const QualitySums& sums) {
   if (sums.weights > 0 && result > 0) {
     quality.cosine_similarity = std::clamp((sums.weights + sums.cross) / std::sqrt(sums.weights * result), -1.0, 1.0);
   } else {
-    quality.cosine_similarity = sums.error > 0 ? 0 : 1;  // zeros are like zeros, and unlike anything else
+    quality.cosine_similarity = sums.error > 0 ? 0 : 1;  // the weights are all zero
   }
   quality.relative_rmse = sums.error == 0 ? 0 : std::sqrt(sums.error / sums.weights);
   quality.sqnr_db = sums.error == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(sums.weights / sums.error);

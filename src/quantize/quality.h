@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// What the quality of quantized weights w + e is computed from.
+// The sums from which the quality of quantized weights w + e is computed.
 struct QualitySums {
   std::uint64_t count = 0;
   double weights = 0;  // sum of w²
@@ -14,7 +14,7 @@ struct QualitySums {
   double error = 0;    // sum of e²
   double max_error = 0;
   double weighted = 0;        // sum of c·w², and
-  double weighted_error = 0;  // of c·e², where statistics tell how important each column is
+  double weighted_error = 0;  // of c·e², with the importance c of each column
 
   void add(const QualitySums& other);
 };

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// What the schemes must give, to the bit: one value at a time, in plain C++. Tests compare every instruction set with it.
+// The expected results, bit for bit: one value at a time, in plain C++. Tests compare every instruction set with it.
 struct ReferenceGroup {
   float scale;
   float offset;

@@ -17,17 +17,17 @@
 namespace ballast {
 namespace {
 
-// Values at a time: whole groups of every size, and all that is made of them stays in the first cache.
+// Values per chunk: whole groups of every size, and everything fits in the L1 cache.
 constexpr std::size_t kChunk = 2048;
 
-// Values that lie side by side: some groups of a row, the rest of one that fills no group, or several rows of whole groups.
+// Adjacent values: some groups of a row, a partial group at its end, or several rows of whole groups.
 struct Chunk {
   std::uint64_t row;
   std::uint64_t column;
   std::size_t count;
 };
 
-// Calls work(chunk) for all of `rows` rows. How they are cut depends on the format alone, so that sums of floats do too.
+// Calls work(chunk) for all of `rows` rows. Chunks depend on the format alone, so sums of floats do as well.
 template <class Work>
 void for_each_chunk(const RowFormat& format, std::uint64_t rows, Work&& work) {
   const std::uint64_t whole = format.columns - format.columns % format.group_size;
@@ -44,8 +44,8 @@ void for_each_chunk(const RowFormat& format, std::uint64_t rows, Work&& work) {
   }
 }
 
-// What a chunk is worked on with. A group that is not whole is filled up with its first value, which changes neither its range
-// nor, with no importance, any sum.
+// Buffers for a chunk. A partial group is padded with its first value at no importance, which changes neither its range nor any
+// sum.
 struct Buffers {
   alignas(64) std::array<float, kChunk> values{};
   alignas(64) std::array<float, kChunk> importance{};
@@ -54,7 +54,7 @@ struct Buffers {
 
 std::size_t groups_of(const RowFormat& format, std::size_t count) { return (count + format.group_size - 1) / format.group_size; }
 
-// Where a chunk's parts lie among those of all rows.
+// The offsets of a chunk in the buffers of all rows.
 struct Places {
   std::uint64_t value;
   std::uint64_t packed;
@@ -83,12 +83,12 @@ CodedGroups unpack_chunk(const RowFormat& format, const Chunk& chunk, std::span<
           .offsets = offsets.data() + at.group};
 }
 
-// What is read after the bytes up to `begin`.
+// The input after `begin`, to prefetch.
 std::span<const std::byte> next_chunk(DType dtype, std::span<const std::byte> rows, std::uint64_t begin) {
   return rows.subspan(begin, std::min<std::uint64_t>(kChunk * bits(dtype) / 8, rows.size() - begin));
 }
 
-// The numbers that there are for each column, for the values of a chunk one after the other; 1 if there are none.
+// Per-column numbers expanded to the values of a chunk; 1 if there are none.
 class ByColumn {
  public:
   ByColumn(std::span<const float> columns, const Chunk& chunk) : columns_(columns), next_(chunk.column) {}
@@ -105,7 +105,7 @@ class ByColumn {
   std::size_t next_;
 };
 
-// The values as floats, in place if they are and fill whole groups.
+// The values as floats, without a copy if they are F32 and whole groups.
 const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, Buffers& buffers) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0;
   const bool as_they_are = format.restore.empty() && chunk.count % format.group_size == 0;
@@ -120,7 +120,7 @@ const float* values_of(const RowFormat& format, DType dtype, const std::byte* by
   return buffers.values.data();
 }
 
-// How much an error in each value of the chunk counts, as the value is coded; null if all count alike.
+// The importance of each value of the chunk, after column scaling; null if all are equal.
 const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk, Buffers& buffers) {
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
   if (importance.empty() && format.restore.empty() && filled == chunk.count) return nullptr;
@@ -141,7 +141,7 @@ struct Compared {
   const Chunk& chunk;
 };
 
-// Calls work(value, gap) for each value as it was before it was coded, and how far it is off as it is read.
+// Calls work(value, error) for each original value and its error after dequantizing.
 template <class Work>
 void for_each_gap(const Compared& compared, Work&& work) {
   std::array<float, kChunk> decoded{};
@@ -154,8 +154,7 @@ void for_each_gap(const Compared& compared, Work&& work) {
   }
 }
 
-// Value by value, for a rest that fills no group, since what fills it up is not there, for columns that are to be restored, and
-// for squares that no float holds.
+// Value by value: for a partial group, for scaled columns, and for squares outside the range of floats.
 QualitySums compare_one_by_one(const Compared& compared) {
   QualitySums sums{.count = compared.chunk.count};
   for_each_gap(compared, [&](double value, double gap) {
@@ -170,14 +169,14 @@ QualitySums compare_one_by_one(const Compared& compared) {
 QualitySums compare_chunk(const Compared& compared) {
   const RowFormat& format = compared.coded.format;
   if (compared.chunk.count % format.group_size == 0 && format.restore.empty()) {
-    constexpr double kSmallest = 1e-28;  // below, squares get lost
+    constexpr double kSmallest = 1e-28;  // below, squares underflow
     const QualitySums sums = compare_groups(compared.coded, compared.values);
     if (std::isfinite(sums.weights) && std::isfinite(sums.error) && sums.weights >= kSmallest) return sums;
   }
   return compare_one_by_one(compared);
 }
 
-// The same with every column as important as it is.
+// The same, weighted by importance.
 void add_weighted(const Compared& compared, std::span<const float> importance, QualitySums& sums) {
   if (importance.empty()) return;
   ByColumn weights(importance, compared.chunk);

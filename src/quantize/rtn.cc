@@ -1,4 +1,4 @@
-// Round to nearest: the range of a group, cut into equal steps. For MLX this is mlx.core.quantize on the CPU, bit for bit.
+// Round to nearest: the range of a group in equal steps. For MLX, bit for bit as mlx.core.quantize on a CPU.
 
 #include "quantize/groups.h"
 
@@ -30,14 +30,14 @@ void divide_codes(const float* values, std::size_t count, float scale, float bia
   }
 }
 
-// w * inverse + start gives the same codes for less, unless the quotient is next to the middle between two of them.
+// w * inverse + start gives the same codes without a division, unless the quotient is close to the middle between two codes.
 struct Shortcut {
   Wide inverse;
   Wide start;  // infinite where the group has to be divided
 };
 
-// How near is too near. With n = steps + 1, the quotient and the start are at most n, the product is at most 2 n, and each of the
-// seven roundings on the two ways is off by half a unit in the last place: together by less than 8 n / 2^24.
+// The threshold for "close". With n = steps + 1, the quotient and the start are at most n, the product is at most 2 n, and each
+// of the seven roundings is off by at most half a unit in the last place: together by less than 8 n / 2^24.
 HWY_INLINE float least_gap(float steps) { return (steps + 1) * 0x1p-21F; }
 
 HWY_INLINE Shortcut shortcut_of(const Parameters& parameters, float steps) {
@@ -49,7 +49,7 @@ HWY_INLINE Shortcut shortcut_of(const Parameters& parameters, float steps) {
   return {.inverse = inverse, .start = choose(precise, start, all(std::numeric_limits<float>::infinity()))};
 }
 
-// False if a quotient is too near to the middle.
+// False if a quotient is too close to the middle.
 HWY_INLINE bool try_shortcut(const float* values, std::size_t count, float inverse, float start, float steps,
                              std::uint8_t* codes) {
   const CodeLanes d;
@@ -69,8 +69,8 @@ HWY_INLINE bool try_shortcut(const float* values, std::size_t count, float inver
   return hn::AllTrue(d, hn::Lt(hn::BitCast(d, off), hn::Set(d, 0.5F - least_gap(steps))));
 }
 
-// Asks for a part of what is read next with each group: all of it at once would be more than the processor waits for at a time,
-// and its own foresight ends with the page.
+// Prefetches a part of the next input with each group: all at once would exceed the processor's outstanding loads, and the
+// hardware prefetcher stops at the page boundary.
 HWY_INLINE void fetch(const GroupRun& run, std::size_t group) {
   constexpr std::size_t kLine = 64;
   const std::size_t end = run.next.size() * (group + 1) / run.groups;

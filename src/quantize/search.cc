@@ -1,4 +1,4 @@
-// The default: many ranges at once, each refined by least squares, judged by the error of what would be stored.
+// The default method: many candidate ranges, each refined by least squares, compared by the error of the stored values.
 
 #include "quantize/groups.h"
 
@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 namespace {
 
-// Sixteen candidates for the parameters of one group, one a lane, so that every sum below runs over the values in their order
-// whatever the instruction set.
+// Sixteen candidates for the parameters of one group, one per lane, so that every sum runs over the values in order on every
+// instruction set.
 struct Candidates {
   Wide scale;
   Wide bias;
@@ -49,7 +49,7 @@ HWY_INLINE Wide code_of(float value, const Wide& inverse, const Wide& shift, con
   return rounded(smaller(larger(all(value) * inverse + shift, all(0)), steps));
 }
 
-// The scale and bias that fit best, by least squares, the codes which the candidates give.
+// The least-squares scale and bias for each candidate's codes.
 template <bool kWeighted>
 HWY_INLINE Candidates refit(const Group& group, const Candidates& from, const Wide& steps) {
   const Wide inverse = all(1) / from.scale;
@@ -73,7 +73,7 @@ HWY_INLINE Candidates refit(const Group& group, const Candidates& from, const Wi
   return {.scale = choose(usable, fitted.scale, from.scale), .bias = choose(usable, fitted.bias, from.bias)};
 }
 
-// The sum of squares between the values and what would be read back; infinite for parameters that nothing can be read with.
+// The squared error after dequantizing; infinite for unusable parameters.
 template <bool kWeighted>
 HWY_INLINE Wide error_of(const Group& group, Affine affine, const Wide& scale, const Wide& offset, const Wide& inverse,
                          const Wide& shift, const Wide& steps) {
@@ -88,7 +88,7 @@ HWY_INLINE Wide error_of(const Group& group, Affine affine, const Wide& scale, c
 }
 
 std::size_t least(const std::array<float, kWide>& errors) {
-  std::size_t best = kPlainLane;  // where nothing is better
+  std::size_t best = kPlainLane;  // unless another is better
   for (std::size_t i = 0; i < kWide; ++i) {
     if (errors[i] < errors[best]) best = i;
   }

@@ -5,8 +5,8 @@
 
 namespace ballast {
 
-// Where the sixteen candidates of `search` begin: eight widths for a range that keeps its lower end, seven for one that shrinks
-// at both, and at last the plain parameters of round to nearest, which stay as they are.
+// The starting points of the sixteen candidates of `search`: eight widths for a range with a fixed lower end, seven for one that
+// shrinks at both ends, and last the parameters of round to nearest, which are not refined.
 struct SearchStarts {
   std::array<float, 16> width;   // of a step, as a share of the range
   std::array<float, 16> anchor;  // of the lowest value
@@ -18,7 +18,7 @@ inline constexpr std::size_t kPlainLane = 15;
 inline SearchStarts search_starts(unsigned bits) {
   constexpr std::size_t kHalf = 8;
   const float steps = static_cast<float>((1U << bits) - 1U);
-  // How many steps too many the narrowest range has: what few bits lose at the ends, they gain in between.
+  // How many steps the narrowest range has too many: few bits gain more inside the range than they lose at its ends.
   const float most = bits == 2 ? 2.4F * 0.8F : bits <= 4 ? 3.0F * 0.8F : bits <= 6 ? 2.2F * 0.8F : 1.5F * 0.8F;
   SearchStarts starts{};
   for (std::size_t i = 0; i < 2 * kHalf; ++i) {

@@ -18,7 +18,7 @@ namespace {
 
 bool is_wide_float(DType dtype) { return info(dtype).kind == NumberKind::kFloat && bits(dtype) >= 16; }
 
-// The values of one weight in the file.
+// The position of one weight's values in the file.
 struct Values {
   std::uint64_t begin;
   std::uint64_t end;
@@ -35,7 +35,7 @@ class DecodedSource final : public Source {
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > size() || out.size() > size() - offset) {
-      return fail(Errc::kIo, "{} bytes at {} are past the end at {}", out.size(), offset, size());
+      return fail(Errc::kIo, "{} bytes at offset {} are past the end at {}", out.size(), offset, size());
     }
     if (offset < layout_.header.size()) {
       const std::size_t part = std::min<std::size_t>(out.size(), layout_.header.size() - offset);
@@ -56,7 +56,7 @@ class DecodedSource final : public Source {
   void expect(std::span<const Extent>) const override { reader_of(weights_).expect_all(); }
 
   Result<std::span<const std::byte>> map() const override {
-    return fail(Errc::kUnsupported, "quantized weights are decoded when they are read: use read() or slice() instead of views");
+    return fail(Errc::kUnsupported, "quantized weights are decoded on reading, so there are no views; use read() or slice()");
   }
   Result<void> release(std::uint64_t, std::uint64_t) const override { return {}; }
 

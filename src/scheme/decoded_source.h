@@ -11,10 +11,10 @@
 
 namespace ballast {
 
-// A SafeTensors file that is not there: a header of the logical weights, and their values, decoded when they are read.
+// A virtual SafeTensors file: a header of the logical weights, and their values, decoded on reading.
 Result<std::unique_ptr<Source>> open_decoded(Weights weights, std::optional<DType> dtype);
 
-// What quantized weights become without a choice: their original dtype, F32 where that has fewer than 16 bits.
+// The default dtype of decoded weights: their original dtype, or F32 if that has fewer than 16 bits.
 DType decoded_dtype(const Weight& weight);
 
 }  // namespace ballast

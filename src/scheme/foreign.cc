@@ -25,7 +25,7 @@ using Found = std::optional<ForeignQuantization>;
 
 constexpr std::string_view kUnknown = "unknown";
 
-// What a tensor must have beside it for its name to count.
+// What must accompany a tensor for its name to count.
 enum class Needs : std::uint8_t {
   kNothing,
   kSibling,
@@ -87,7 +87,7 @@ bool may_hold_codes(DType dtype) {
 
 bool may_hold_codes(const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); }
 
-// The quantizer that a section names, unless it is one whose weights are decoded.
+// The quantizer that a section names, unless its weights can be decoded.
 Found find_method(object section, std::string_view place) {
   element method;
   if (section["quant_method"].get(method) != simdjson::SUCCESS || method.is_null()) return std::nullopt;
@@ -210,7 +210,7 @@ Result<std::optional<ForeignQuantization>> find_foreign(const Model& model) {
   if (named && named->scheme != kUnknown) return named;
   const Folder* const folder = ModelAccess::folder(model);
   if (is_decoded || folder == nullptr) return named;
-  // Beside weights that are all plain floats such a file is left over from other weights.
+  // If all weights are plain floats, such a file is left over from other weights.
   const auto holds_codes = [](const TensorInfo& tensor) { return may_hold_codes(tensor); };
   if (!named && std::ranges::none_of(model.tensors(), holds_codes)) return std::nullopt;
   auto beside = TRY(find_beside(*folder));
@@ -234,7 +234,7 @@ Result<void> refuse_codes(const Model& model) {
     const std::string base(tensor.name.substr(0, tensor.name.size() - kScales.size()));
     const TensorInfo* const weight = model.has(base) ? model.find(base) : model.find(base + ".weight");
     if (weight != nullptr && (weight->dtype == DType::kU32 || weight->dtype == DType::kU8)) {
-      return fail(Errc::kUnsupported, "{}: tensor {} is quantized already: dequantize the model first", escape(model.path()),
+      return fail(Errc::kUnsupported, "{}: tensor {} is already quantized; dequantize the model first", escape(model.path()),
                   quote(weight->name));
     }
   }

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// What shows that a model's weights are stored in a way that no scheme here decodes.
+// Evidence that a model's weights are stored in a way that no scheme here decodes.
 struct ForeignQuantization {
   std::string scheme;    // gptq, awq, fp8, …, as its config calls it; "unknown" when only a name shows it
   std::string evidence;  // one line, escaped, that names the file or the tensor: "config.json: quant_method 'gptq'"

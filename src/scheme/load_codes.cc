@@ -31,8 +31,8 @@ class CodesLoad {
   Result<LoadedModel> run() {
     for (const Weight& weight : reader_.weights()) {
       if (!add(weight)) {
-        return fail(Errc::kUnsupported, "{}: tensor {}: with it, the model takes more bytes than 64 bits can count",
-                    escape(reader_.path()), quote(weight.name));
+        return fail(Errc::kUnsupported, "{}: tensor {}: the size of the model does not fit in 64 bits", escape(reader_.path()),
+                    quote(weight.name));
       }
     }
     NameIndex index(tensors_.size());
@@ -62,7 +62,7 @@ class CodesLoad {
            add(weight.name + ".zero_points", DType::kF32, {weight.rows, format.groups()}, parameters);
   }
 
-  // Gives a tensor its place in memory. False if there is none.
+  // Assigns a tensor its place in memory. False if there is no room.
   bool add(std::string name, DType dtype, std::vector<std::uint64_t> shape, std::uint64_t bytes) {
     constexpr std::uint64_t kAlignment = 64;
     const auto begin = checked_add(end_, -end_ % kAlignment);
@@ -79,14 +79,14 @@ class CodesLoad {
     return true;
   }
 
-  // What one row of a quantized weight takes in memory, or one byte of another.
+  // Bytes in memory of one row of a quantized weight, or of one byte of another.
   std::uint64_t unit_bytes(const Weight& weight) const {
     if (!weight.is_quantized()) return 1;
     const RowFormat& format = reader_.format(weight);
     return format.packed_bytes() + 2 * format.groups() * sizeof(float);
   }
 
-  // As Ballast cuts what it writes, so that each block of a file is read once.
+  // The same blocks as in files that Ballast writes, so that each is read once.
   std::uint64_t block_units(const Weight& weight) const {
     if (weight.is_quantized()) return rows_of_block(reader_.format(weight).columns);
     if (weight.rows == 0 || weight.bytes % weight.rows != 0) return std::max<std::uint64_t>(weight.bytes, 1);

@@ -15,7 +15,7 @@ class PlainReader final : public ModelReader {
   bool knows_original() const override { return true; }
 
   Result<void> read_rows(const Weight& weight, std::uint64_t, std::uint64_t, DType, std::span<std::byte>) const override {
-    return fail(Errc::kInvalidArgument, "{}: tensor {}: is not quantized", escape(path()), quote(weight.name));
+    return fail(Errc::kInvalidArgument, "{}: tensor {}: not quantized", escape(path()), quote(weight.name));
   }
 
  private:
@@ -41,7 +41,8 @@ const Folder* ModelReader::folder() const { return ModelAccess::folder(model_); 
 void ModelReader::expect_all() const { ModelAccess::expect(model_, model_.tensors()); }
 
 Result<void> ModelReader::read_codes(const Weight& weight, std::uint64_t, const CodedRows&) const {
-  return fail(Errc::kUnsupported, "{}: tensor {}: has no codes with scales and biases", escape(path()), quote(weight.name));
+  return fail(Errc::kUnsupported, "{}: tensor {}: has no packed weights with scales and biases", escape(path()),
+              quote(weight.name));
 }
 
 Result<void> ModelReader::read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const {

@@ -14,7 +14,7 @@
 
 namespace ballast {
 
-// What readers share whose weights are tensors of a model: everything but how quantized weights are found and decoded.
+// Base of the readers whose weights are tensors of a model: everything but how quantized weights are found and decoded.
 class ModelReader : public WeightsReader {
  public:
   const std::string& path() const override { return model_.path(); }
@@ -37,7 +37,7 @@ class ModelReader : public WeightsReader {
   explicit ModelReader(Model model) : model_(std::move(model)) {}
   const Model& model() const { return model_; }
 
-  // Adds the tensors that are no part of a quantized weight, as they are, and makes find() know all weights.
+  // Adds the tensors that are not part of a quantized weight, and indexes all weights for find().
   void add_others(const std::set<const TensorInfo*>& parts) const;
 
  private:

@@ -45,7 +45,7 @@ struct QuantizedWeights::State {
 
 namespace {
 
-// What files of Parquet say about each weight, as a config.
+// The quantization that Parquet files record, as a config.
 MlxQuantization config_of(const WeightsReader& reader) {
   MlxQuantization config;
   std::map<std::pair<unsigned, unsigned>, std::size_t> uses;
@@ -88,7 +88,7 @@ void dequantize_zero_point_rows(const RowFormat& format, const StoredRows& rows,
 
 }  // namespace
 
-// Turns what was found in `model` into views of what was loaded from it, in the same order.
+// Turns the layers of `model` into views of the loaded tensors, in the same order.
 void QuantizedWeights::State::group(const Model& model, std::span<const MlxLayer> layers) {
   std::vector<bool> used(model.tensors().size());
   const auto take = [&](const TensorInfo* tensor) -> const TensorView& {
@@ -192,7 +192,7 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
                          .restore = weight->restore};
   const std::optional<TensorView>& offsets = has_zero_points ? weight->zero_points : weight->biases;
   const auto bytes = checked_mul(weight->elements(), bits(dtype) / 8);
-  if (!bytes) return fail(Errc::kUnsupported, "{}: {} values of {} are too many", place, weight->elements(), quote(name));
+  if (!bytes) return fail(Errc::kUnsupported, "{}: {} values of {} do not fit in memory", place, weight->elements(), quote(name));
 
   Tensor out(std::string(weight->packed.name), dtype, {weight->shape.begin(), weight->shape.end()}, *bytes);
   const std::uint64_t block_rows = std::max<std::uint64_t>(1, kPieceValues / columns);

@@ -12,7 +12,7 @@
 namespace ballast {
 
 std::string FileSum::difference() const {
-  return fmt::format("{}: its SHA-256 is {}, {} says {}", shown(path), found, kParquetMetadataFile, quote(expected));
+  return fmt::format("{}: SHA-256 is {}, {} says {}", shown(path), found, kParquetMetadataFile, quote(expected));
 }
 
 std::uint64_t Weight::elements() const {

@@ -53,7 +53,7 @@ class WeightsReader {
   virtual const Model* stored() const { return nullptr; }
   // Moves stored() out; do not use the reader afterwards.
   virtual std::optional<Model> take_stored() { return std::nullopt; }
-  // Whether the files say what dtype and modality the model had before it was quantized, or these are guesses.
+  // Whether the files record the original dtype and modality, or these are guesses.
   virtual bool knows_original() const = 0;
 
   std::span<const Weight> weights() const {
@@ -61,32 +61,32 @@ class WeightsReader {
     return weights_;
   }
   const Weight* find(std::string_view name) const;
-  // How rows of a quantized weight are coded.
+  // The row format of a quantized weight.
   const RowFormat& format(const Weight& weight) const { return formats_[static_cast<std::size_t>(&weight - weights_.data())]; }
   std::uint64_t file_size() const;
 
-  // Says that all weights will be read next, in their order; see Source::expect().
+  // Announces that all weights will be read next, in order; see Source::expect().
   virtual void expect_all() const = 0;
 
   virtual Result<std::optional<std::vector<double>>> time_boundaries() const = 0;
   virtual Result<std::optional<TimeAwareTable>> read_time_aware() const = 0;
 
-  // The checksums of all files(), in their order, or nothing where the metadata has none to compare them with.
+  // The checksums of all files(), in order, or none if the metadata has none to compare with.
   virtual Result<std::vector<FileSum>> hash_files(const WorkOptions& work = {}) const;
 
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const = 0;
-  // The numbers that `count` rows of a quantized weight stand for, as F64, F32, F16 or BF16; `out` has exactly their size.
+  // Decodes `count` rows of a quantized weight to F64, F32, F16 or BF16; `out` has exactly their size.
   virtual Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
                                  std::span<std::byte> out) const = 0;
   // Bytes of a weight that is not quantized.
   virtual Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
  protected:
-  // Adds a weight; find() knows it after index_weights(). What `format` refers to must live as long as this.
+  // Adds a weight; find() knows it after index_weights(). `format.restore` must outlive the reader.
   void add(Weight weight, const RowFormat& format = {}) const;
   void index_weights() const;
-  // Adds all weights when they are first asked for, where that can wait.
+  // Adds the weights on first use, for readers that list them lazily.
   virtual void list_weights() const {}
 
  private:

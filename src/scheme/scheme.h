@@ -58,22 +58,22 @@ class Scheme {
 // A scheme that can be written: its name is a --format.
 class WritableScheme : public Scheme {
  public:
-  // What a tensor is quantized as; empty for one that is always left unquantized.
+  // How a tensor is quantized; empty for one that is always left unquantized.
   virtual std::optional<Matrix> matrix_of(const TensorInfo& tensor) const = 0;
-  // Refuses columns that groups of this size cannot hold.
+  // Refuses columns that are not a multiple of the group size, if the scheme needs that.
   virtual Result<void> check_groups(const TensorInfo& tensor, const Matrix& matrix, unsigned group_size) const = 0;
   virtual Affine affine() const = 0;
-  // What scales and offsets of weights of a dtype are rounded to.
+  // The dtype of stored scales and offsets.
   virtual DType parameter_dtype(DType weights) const = 0;
 
-  // Refuses names by which the scheme could not tell what belongs together. `model` is for messages.
+  // Refuses names that the scheme could not tell apart. `model` is for messages.
   virtual Result<void> check_names(const std::string& model, std::span<const WeightLayout> weights) const = 0;
   virtual Result<std::unique_ptr<SizeModel>> make_size_model() const = 0;
   // The plan must outlive the writer.
   virtual Result<std::unique_ptr<QuantizedWriter>> create_writer(const std::string& directory, const OutputPlan& plan,
                                                                  bool sync) const = 0;
 
-  // OutputPlan::key of what is in a directory; empty when nothing whole is there.
+  // OutputPlan::key of the output in a directory; empty if there is no complete one.
   virtual std::string finished_key(const std::string& directory) const = 0;
   // The file that is written last.
   virtual std::string_view last_file() const = 0;
@@ -82,7 +82,7 @@ class WritableScheme : public Scheme {
 const WritableScheme& mlx_scheme();
 const WritableScheme& parquet_scheme();
 
-// All of them, in the order in which they are asked whether a model is theirs.
+// All schemes, in the order in which they are tried.
 std::span<const Scheme* const> all_schemes();
 
 }  // namespace ballast

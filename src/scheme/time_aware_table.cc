@@ -16,12 +16,12 @@ using simdjson::dom::element;
 template <class T>
 Result<std::vector<T>> numbers_of(const element& list, std::string_view what) {
   simdjson::dom::array items;
-  if (list.get(items) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is no list", what);
+  if (list.get(items) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{} is not a list", what);
   std::vector<T> numbers;
   for (const element& item : items) {
     double number = 0;
     if (item.get(number) != simdjson::SUCCESS || !std::isfinite(static_cast<T>(number))) {
-      return fail(Errc::kCorrupt, "item {} of {} is no finite number", numbers.size(), what);
+      return fail(Errc::kCorrupt, "item {} of {} is not a finite number", numbers.size(), what);
     }
     numbers.push_back(static_cast<T>(number));
   }
@@ -31,14 +31,14 @@ Result<std::vector<T>> numbers_of(const element& list, std::string_view what) {
 template <class T>
 Result<std::vector<T>> member_of(const element& object, std::string_view key) {
   element list;
-  if (object[key].get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "there is no list called {}", key);
+  if (object[key].get(list) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list {}", key);
   return numbers_of<T>(list, key);
 }
 
 Result<void> check_ascending(std::span<const double> boundaries) {
   const auto found = std::ranges::adjacent_find(boundaries, std::greater_equal());
   if (found == boundaries.end()) return {};
-  return fail(Errc::kCorrupt, "boundaries do not ascend: {} comes before {}", *found, *(found + 1));
+  return fail(Errc::kCorrupt, "boundaries are not ascending: {} comes before {}", *found, *(found + 1));
 }
 
 Result<void> check_size(std::string_view kind, std::size_t found, std::uint64_t expected) {
@@ -68,13 +68,13 @@ Result<void> TimeAwareTable::add(std::string_view layer, std::uint64_t rows, std
   Layer& own = layers[std::string(layer)];
   own.rows = rows;
   const bool is_bias = kind == "time_bias";
-  if (!is_bias && kind != "act_scale" && kind != "act_zero") return fail(Errc::kCorrupt, "{} is not known", quote(kind));
+  if (!is_bias && kind != "act_scale" && kind != "act_zero") return fail(Errc::kCorrupt, "{} is unknown", quote(kind));
   TRY(check_size(kind, values.size(), groups() * (is_bias ? rows : 1)));
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
     return fail(Errc::kCorrupt, "{} has values that are NaN or infinite", kind);
   }
   if (kind == "act_scale" && !std::ranges::all_of(values, [](float value) { return value > 0; })) {
-    return fail(Errc::kCorrupt, "act_scale has values that are not above 0");
+    return fail(Errc::kCorrupt, "act_scale has values that are not positive");
   }
   (is_bias ? own.bias : kind == "act_scale" ? own.act_scale : own.act_zero) = std::move(values);
   return {};
@@ -89,10 +89,10 @@ Result<void> TimeAwareTable::add_json(std::string_view layer, std::uint64_t rows
     boundaries = own_boundaries;
     TRY(check_ascending(boundaries));
   } else if (boundaries != own_boundaries) {
-    return fail(Errc::kCorrupt, "its boundaries are not those of other layers");
+    return fail(Errc::kCorrupt, "the boundaries differ from those of other layers");
   }
   simdjson::dom::array biases;
-  if (root["time_bias"].get(biases) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "there is no list called time_bias");
+  if (root["time_bias"].get(biases) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list time_bias");
   TRY(check_size("time_bias", biases.size(), groups()));
   Layer& own =
       layers.try_emplace(std::string(layer), Layer{.rows = rows, .bias = std::vector<float>(groups() * rows)}).first->second;
@@ -118,7 +118,7 @@ Result<void> TimeAwareTable::check() const {
                                      : layer.act_scale.empty() == layer.act_zero.empty() ? ""
                                      : layer.act_scale.empty()                           ? "act_scale"
                                                                                          : "act_zero";
-    if (!missing.empty()) return fail(Errc::kCorrupt, "tensor {}: has no {}", quote(name), missing);
+    if (!missing.empty()) return fail(Errc::kCorrupt, "tensor {}: no {}", quote(name), missing);
   }
   return {};
 }

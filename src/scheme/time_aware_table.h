@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-// What the layers of a quantized model have for groups of timesteps, as it is read from either format and checked.
+// The time-aware parameters of a quantized model, read from either format and checked.
 struct TimeAwareTable {
   struct Layer {
     std::uint64_t rows = 0;
@@ -26,10 +26,10 @@ struct TimeAwareTable {
   Result<void> set_boundaries(std::string_view json);
   // One kind of a layer's parameters: time_bias, act_scale or act_zero.
   Result<void> add(std::string_view layer, std::uint64_t rows, std::string_view kind, std::vector<float> values);
-  // Some rows of a layer, as Parquet has them.
+  // The parameters of some rows of a layer, as stored in Parquet.
   Result<void> add_json(std::string_view layer, std::uint64_t rows, std::uint64_t first, std::uint64_t count,
                         std::string_view json);
-  // Once all is there, whether it is complete.
+  // Checks completeness, after everything is added.
   Result<void> check() const;
 };
 

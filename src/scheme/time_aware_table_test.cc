@@ -32,14 +32,14 @@ TEST(TimeAwareTable, RefusesWhatDoesNotFit) {
     return added ? std::string("taken") : added.error().message;
   };
   EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 2]]})"), "taken");
-  EXPECT_EQ(refused(R"({"time_bias": [[1, 2]]})"), "there is no list called boundaries");
-  EXPECT_EQ(refused(R"({"boundaries": [1]})"), "there is no list called time_bias");
-  EXPECT_EQ(refused(R"({"boundaries": [2, 1], "time_bias": [[1, 2]]})"), "boundaries do not ascend: 2 comes before 1");
+  EXPECT_EQ(refused(R"({"time_bias": [[1, 2]]})"), "no list boundaries");
+  EXPECT_EQ(refused(R"({"boundaries": [1]})"), "no list time_bias");
+  EXPECT_EQ(refused(R"({"boundaries": [2, 1], "time_bias": [[1, 2]]})"), "boundaries are not ascending: 2 comes before 1");
   EXPECT_EQ(refused(R"({"boundaries": [1], "time_bias": [[1, 2]]})"), "time_bias has 1 values, expected 2");
   EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1]]})"), "a group of time_bias has 1 values, expected 2");
-  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, "2"]]})"), "item 1 of time_bias is no finite number");
-  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 1e99]]})"), "item 1 of time_bias is no finite number");
-  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 2]], "act_scale": [1]})"), "there is no list called act_zero");
+  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, "2"]]})"), "item 1 of time_bias is not a finite number");
+  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 1e99]]})"), "item 1 of time_bias is not a finite number");
+  EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 2]], "act_scale": [1]})"), "no list act_zero");
   EXPECT_EQ(refused(R"({"boundaries": [], "time_bias": [[1, 2]], "act_scale": [1, 2], "act_zero": [1]})"),
             "act_scale has 2 values, expected 1");
 }
@@ -48,7 +48,7 @@ TEST(TimeAwareTable, LayersHaveTheSameGroups) {
   TimeAwareTable table;
   ASSERT_TRUE(table.add_json("a", 1, 0, 1, R"({"boundaries": [1], "time_bias": [[1], [2]]})"));
   EXPECT_TRUE(fails(table.add_json("b", 1, 0, 1, R"({"boundaries": [2], "time_bias": [[1], [2]]})"), Errc::kCorrupt,
-                    "its boundaries are not those of other layers"));
+                    "the boundaries differ from those of other layers"));
 }
 
 TEST(TimeAwareTable, TakesTensors) {
@@ -58,10 +58,10 @@ TEST(TimeAwareTable, TakesTensors) {
   ASSERT_TRUE(table.add("a", 2, "act_scale", {1, 2}));
   EXPECT_THAT(table.layers.at("a").act_zero, IsEmpty());
   EXPECT_TRUE(fails(table.add("a", 2, "time_bias", {1, 2, 3}), Errc::kCorrupt, "time_bias has 3 values, expected 4"));
-  EXPECT_TRUE(fails(table.add("a", 2, "x", {}), Errc::kCorrupt, "'x' is not known"));
+  EXPECT_TRUE(fails(table.add("a", 2, "x", {}), Errc::kCorrupt, "'x' is unknown"));
   EXPECT_TRUE(fails(table.add("a", 2, "act_zero", {1, std::numeric_limits<float>::infinity()}), Errc::kCorrupt,
                     "act_zero has values that are NaN or infinite"));
-  EXPECT_TRUE(fails(table.set_boundaries("{}"), Errc::kCorrupt, "boundaries is no list"));
+  EXPECT_TRUE(fails(table.set_boundaries("{}"), Errc::kCorrupt, "boundaries is not a list"));
 }
 
 }  // namespace

@@ -101,12 +101,12 @@ Result<void> Weights::read_rows(std::string_view name, std::uint64_t first, std:
                 ballast::name(dtype));
   }
   if (first > weight->rows || count > weight->rows - first) {
-    return fail(Errc::kInvalidArgument, "{}: weight {} has {} rows, {} were asked for from row {} on", shown(path()), quote(name),
+    return fail(Errc::kInvalidArgument, "{}: weight {} has {} rows, cannot read {} from row {} on", shown(path()), quote(name),
                 weight->rows, count, first);
   }
   const std::uint64_t bytes = count * (weight->elements() / weight->rows) * bits(dtype) / 8;
   if (out.size() != bytes) {
-    return fail(Errc::kInvalidArgument, "{}: {} rows of {} take {} bytes as {}, there is room for {}", shown(path()), count,
+    return fail(Errc::kInvalidArgument, "{}: {} rows of {} take {} bytes as {}, the buffer has {}", shown(path()), count,
                 quote(name), bytes, ballast::name(dtype), out.size());
   }
   return state_->reader->read_rows(*weight, first, count, dtype, out);
@@ -121,7 +121,7 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
   if (!weight->is_quantized() && stored() != nullptr) return stored()->read_as(name, dtype);
   const auto all_bits = checked_mul(weight->elements(), bits(dtype));
   if (!all_bits)
-    return fail(Errc::kUnsupported, "{}: {} values of {} are too many", shown(path()), weight->elements(), quote(name));
+    return fail(Errc::kUnsupported, "{}: {} values of {} do not fit in memory", shown(path()), weight->elements(), quote(name));
   Tensor out(weight->name, dtype, weight->shape, *all_bits / 8);
   if (!weight->is_quantized()) {
     Tensor raw(weight->name, weight->dtype, weight->shape, weight->bytes);

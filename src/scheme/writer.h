@@ -15,7 +15,7 @@
 
 namespace ballast {
 
-// How one weight is stored: rows of codes with their parameters, or the bytes of the source.
+// How one weight is stored: rows of codes with their parameters, or the source's bytes.
 struct WeightLayout {
   std::string name;
   DType dtype = DType::kF32;         // of the source
@@ -38,7 +38,7 @@ struct WeightLayout {
   std::uint64_t stored_row_bytes() const { return is_quantized() ? format().stored_bytes() : columns; }
 };
 
-// Some rows of one weight: the unit of work, and in Parquet a row. How weights are cut depends on them alone.
+// Some rows of one weight: the unit of work, and a row in Parquet. The division depends on the weights alone.
 struct TensorBlock {
   std::size_t tensor;  // its number among the weights
   std::uint64_t first_row;
@@ -48,12 +48,12 @@ struct TensorBlock {
 };
 std::vector<TensorBlock> cut_blocks(std::span<const WeightLayout> weights);
 
-// Everything about a quantized output that is fixed before it begins. Computed once.
+// Everything about a quantized output that is known before writing begins. Computed once.
 struct OutputPlan {
   std::string model_path;             // for messages
   std::vector<WeightLayout> weights;  // in the order of the model
   std::vector<TensorBlock> blocks;    // likewise
-  unsigned bits = 4;                  // as the settings have them, where a format stores defaults
+  unsigned bits = 4;                  // from the settings, for formats that store defaults
   unsigned group_size = 64;
   std::optional<std::vector<double>> time_boundaries;  // if the output is to be time-aware
   bool is_diffusion = false;
@@ -61,8 +61,8 @@ struct OutputPlan {
   std::string settings;  // as JSON
   std::string source;    // which files were read, as JSON
   std::uint64_t source_bytes = 0;
-  std::string key;         // of the settings and the model's files: stored with the result
-  std::string resume_key;  // the same, and of when the files were changed; empty: keep nothing if the work stops
+  std::string key;         // hash of the settings and the model's files, stored with the result
+  std::string resume_key;  // also covers when the files changed; empty: not resumable
   std::vector<Companion> companions;
 
   std::uint64_t parameter_count() const;
@@ -74,7 +74,7 @@ struct ActivationScales {
   std::vector<float> zeros;
 };
 
-// What a block becomes.
+// A quantized block.
 struct CodedBlock {
   CodedRows rows;
   std::uint64_t count;               // of rows
@@ -82,8 +82,8 @@ struct CodedBlock {
   ActivationScales activations;      // of the weight, if it is time-aware
 };
 
-// Takes the blocks of an OutputPlan and makes a directory of them. Thread-safe: blocks may come in any order, but in Parquet each
-// is taken only after those before it.
+// Writes the blocks of an OutputPlan to a directory. Thread-safe: blocks may come in any order, but in Parquet each waits for
+// those before it.
 class QuantizedWriter {
  public:
   struct File {
@@ -96,13 +96,13 @@ class QuantizedWriter {
   QuantizedWriter& operator=(const QuantizedWriter&) = delete;
   virtual ~QuantizedWriter() = default;
 
-  // Whether an earlier run has written this block, so that it need not come. Asked once for each block.
+  // Whether an earlier run has written this block, so that it can be skipped. Called once for each block.
   virtual bool has(std::size_t block) = 0;
 
   virtual Result<void> write(std::size_t block, const CodedBlock& coded) = 0;
   virtual Result<void> write_unquantized(std::size_t block, std::span<const std::byte> bytes) = 0;
 
-  // Nothing more will come: wakes those who wait for their turn.
+  // No more blocks will come: wakes the threads that wait for their turn.
   virtual void stop() {}
 
   // Puts the directory in place.

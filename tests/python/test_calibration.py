@@ -112,7 +112,7 @@ class TestOutputError:
         assert restored[0]["attention.weight"].tobytes() == restored[1]["attention.weight"].tobytes()
         assert restored[0]["mlp.weight"].tobytes() != restored[1]["mlp.weight"].tobytes()
         text = done(run("quantize", layers.path, tmp_path / "after", *options, "--calibration", statistics)).stdout
-        assert "statistics of 1 of 2 layers" in text and "without: attention.weight" in text
+        assert "statistics for 1 of 2 layers" in text and "no statistics for attention.weight" in text
 
     # Columns that are quiet must neither be drowned by loud ones nor be moved far to make good for them.
     @pytest.mark.parametrize("spread", [1, 1.5])
@@ -153,7 +153,7 @@ class TestOutputError:
             options = [*PLAIN, *settings(tmp_path / "q.yaml", calibration_samples=samples), "--calibration", statistics]
             report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
             assert list(methods(report).values()) == used
-            expected = ["1 of the weights, 'b.weight' first, had no inputs at the 5 timesteps that are used; raise calibration_samples"]
+            expected = ["1 of the weights, such as 'b.weight', had no inputs at the 5 timesteps that are used; raise calibration_samples"]
             assert report["warnings"] == (expected if samples == 5 else [])
 
     def test_a_hessian_of_few_inputs_does_no_harm(self, run, tmp_path):
@@ -312,12 +312,12 @@ class TestStatisticsThatAreOfNoUse:
         options = [*PLAIN, "--format", "mlx", "--method", "hqq", "--calibration"]
         assert quantize(run, layers.path, tmp_path / "out", *options, layers.plain)["warnings"] == []
         report = quantize(run, layers.path, tmp_path / "out", *options, layers.hessian)
-        assert report["warnings"] == ["method hqq does not look at Hessians"]
+        assert report["warnings"] == ["--method hqq does not use Hessians"]
 
     def test_of_layers_that_are_kept(self, run, layers, tmp_path):
         options = [*PLAIN, "--format", "mlx", "--calibration", layers.plain, "--keep", "attention.*", "--keep", "mlp.*"]
         report = quantize(run, layers.path, tmp_path / "out", *options)
-        assert report["warnings"][0] == "the statistics are about none of the layers that are quantized"
+        assert report["warnings"][0] == "the statistics cover none of the quantized layers"
 
 
 class TestWhoIsTimeAware:
@@ -332,7 +332,7 @@ class TestWhoIsTimeAware:
         report = quantize(run, drifting.path, tmp_path / "out", *options)
         boundaries, found = time_parameters(tmp_path / "out")
         assert report["calibration"]["time_groups"] == max(groups, 1)
-        assert report["warnings"] == ([] if groups else ["method rtn does not look at statistics"])
+        assert report["warnings"] == ([] if groups else ["--method rtn does not use statistics"])
         assert len(found) == (2 if groups else 0) and len(boundaries) == max(groups - 1, 0)
         if format == "mlx":
             assert (tmp_path / "out/timeaware.safetensors").exists() == bool(groups)
@@ -360,7 +360,7 @@ class TestWhoIsTimeAware:
         for count in (1, 64):
             statistics = record(tmp_path / "s.safetensors", {("a.weight", t): draw(count, t) for t in (0, 300, 600, 900)})
             warnings.append(quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, "--calibration", statistics)["warnings"])
-        assert warnings == [["no time_bias is more than chance: record more inputs at each timestep, and their count"], []]
+        assert warnings == [["no time bias is significant; record more inputs per timestep, and their counts"], []]
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_without_statistics_it_is_said_that_there_is_one_group(self, run, layers, tmp_path, format):

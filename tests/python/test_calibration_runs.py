@@ -204,13 +204,13 @@ DAMAGED_STATISTICS = {
     "range": (put("b.weight.x_min", 1, 1e4), ["'b.weight.x_min'", "10000 at timestep 250, above x_max"]),
     "columns": (fewer_columns, ["'b.weight' with 100 columns", "it has 192"]),
     "shape": (replace("b.weight.x_sqmean", lambda x: x[:, :-1]), ["'b.weight.x_sqmean'", "shape [4, 191], expected [4, 192]"]),
-    "dtype": (replace("b.weight.x_mean", lambda x: x.astype(np.float64)), ["'b.weight.x_mean'", "F64, statistics are F32"]),
-    "half of a weight": (rename("b.weight.x_mean", "c.weight.x_mean"), ["there is no 'b.weight.x_mean'"]),
+    "dtype": (replace("b.weight.x_mean", lambda x: x.astype(np.float64)), ["'b.weight.x_mean'", "dtype is F64; statistics must be F32"]),
+    "half of a weight": (rename("b.weight.x_mean", "c.weight.x_mean"), ["'b.weight.x_mean' is missing"]),
     "another model": (rename("b.weight", "layers.7.weight"), ["'layers.7.weight'", "does not have"]),
-    "another tensor": (rename("b.weight.count", "b.weight.median"), ["'b.weight.median'", "not called <weight>.x_mean"]),
-    "another format": (describe(format="mlx"), ["the format is 'mlx', that of statistics is timecalib.v1"]),
-    "timesteps": (describe(timesteps="[1, 2, 3]"), ["'a.weight.x_mean'", "shape [4, 128], expected [3, columns]"]),
-    "timestep twice": (describe(timesteps="[1, 2, 2, 3]"), ["'timesteps'", "2 is there twice"]),
+    "another tensor": (rename("b.weight.count", "b.weight.median"), ["'b.weight.median'", "the name must be <weight>.x_mean"]),
+    "another format": (describe(format="mlx"), ["the format is 'mlx'; expected timecalib.v1"]),
+    "timesteps": (describe(timesteps="[1, 2, 3]"), ["'a.weight.x_mean'", "shape is [4, 128], expected [3, columns]"]),
+    "timestep twice": (describe(timesteps="[1, 2, 2, 3]"), ["'timesteps'", "2 is given twice"]),
     "no number": (describe(timesteps='[1, 2, "x", 3]'), ["'timesteps'", "entry 2 is 'x'"]),
 }  # fmt: skip
 
@@ -251,12 +251,12 @@ class TestStatisticsThatAreRefused:
             (whole[:-1], "truncated"),
             (whole + b"x", "1 trailing"),
             (b"no statistics at all" * 9, "header of"),
-            (small.path.read_bytes(), "the metadata names no format, that of statistics is timecalib.v1"),
+            (small.path.read_bytes(), "the metadata has no format; expected timecalib.v1"),
         ):
             path.write_bytes(data)
             self.check(run, small, tmp_path, format, path, expected)
         save_file({}, path, {"format": "timecalib.v1"})
-        self.check(run, small, tmp_path, format, path, "no weight at all")
+        self.check(run, small, tmp_path, format, path, "contains no statistics")
         path.unlink()
         self.check(run, small, tmp_path, format, path, "No such file")
         path.mkdir()
@@ -327,8 +327,8 @@ class TestFilesThatAreRefused:
             ({name: tensors[name][:-1].copy()}, f"'{name}'", "F32 [127], expected F32 [128]"),
             ({name: tensors[name][None]}, f"'{name}'", "F32 [1, 128], expected F32 [128]"),
             ({name: tensors[name].astype(np.float16)}, f"'{name}'", "F16 [128], expected F32 [128]"),
-            ({"z.equalization_scales": tensors[name]}, "'z.equalization_scales'", "no layer that it belongs to"),
-            ({"a.column_scales": tensors[name]}, "'a.column_scales'", "no layer that it belongs to"),
+            ({"z.equalization_scales": tensors[name]}, "'z.equalization_scales'", "its layer is missing"),
+            ({"a.column_scales": tensors[name]}, "'a.column_scales'", "its layer is missing"),
         ):
             save_file(tensors | change, path, metadata)
             self.check(run, small, folder, path, *expected)
@@ -346,9 +346,9 @@ class TestFilesThatAreRefused:
         folder = made("mlx")
         metadata, tensors = load(folder / file)
         save_file(tensors, folder / file, metadata | {"format": "else"})
-        self.check(run, small, folder, f"{file}: its format is not ", commands=["validate"])
+        self.check(run, small, folder, f"{file}: the format is not ", commands=["validate"])
         result = run("verify", folder)
-        assert result.returncode == 1 and f"{file}: its format is not " in result.stdout
+        assert result.returncode == 1 and f"{file}: the format is not " in result.stdout
 
     def test_convert_takes_them_along_or_refuses(self, run, small, made):
         folder = made("mlx")
@@ -357,9 +357,9 @@ class TestFilesThatAreRefused:
         before = contents(out)
         for options in (["--rename", "a.*=z.*"], ["--exclude", "a.*"], ["--include", "b.*"]):
             message = one_error_line(run("convert", folder, out, *options), 3)
-            assert "cannot be left out or renamed, since timeaware.safetensors names them" in message
+            assert "cannot be left out or renamed, because timeaware.safetensors refers to them" in message
         (folder / "equalization.safetensors").unlink()
-        assert "is missing, but config.json names it" in one_error_line(run("convert", folder, out), 3)
+        assert "missing, but config.json refers to it" in one_error_line(run("convert", folder, out), 3)
         assert contents(out) == before
 
     def rewrite(self, folder, column, change):
@@ -378,12 +378,12 @@ class TestFilesThatAreRefused:
         return part
 
     @pytest.mark.parametrize("change, expected", [
-        (lambda text: text.replace("[", "[0, ", 1), "has scales for 129 columns, there are 128"),
+        (lambda text: text.replace("[", "[0, ", 1), "has scales for 129 columns, the tensor has 128"),
         (lambda text: json.dumps({"equalization_scales": [0.0] * 128}), "the scale of column 0 is 0"),
         (lambda text: json.dumps({"equalization_scales": [-1] * 128}), "the scale of column 0 is -1"),
-        (lambda text: json.dumps({"equalization_scales": [None] * 128}), "item 0 of equalization_scales is no finite number"),
-        (lambda text: json.dumps({"equalization_scales": [1e39] * 128}), "item 0 of equalization_scales is no finite number"),
-        (lambda text: json.dumps({"scales": [1] * 128}), "there is no list called equalization_scales"),
+        (lambda text: json.dumps({"equalization_scales": [None] * 128}), "item 0 of equalization_scales is not a finite number"),
+        (lambda text: json.dumps({"equalization_scales": [1e39] * 128}), "item 0 of equalization_scales is not a finite number"),
+        (lambda text: json.dumps({"scales": [1] * 128}), "no list equalization_scales"),
         (lambda text: text[:-1], "JSON"),
     ])  # fmt: skip
     def test_scales_of_columns_in_parquet(self, run, small, made, change, expected):
@@ -397,9 +397,9 @@ class TestFilesThatAreRefused:
         ("b.time_bias", replace("b.time_bias", np.transpose)),
         ("b.act_scale", put("b.act_scale", 1, 0)),
         ("z.time_bias", rename("b.time_bias", "z.time_bias")),
-        ("'b.weight': has no act_zero", drop("b.act_zero")),
-        ("'b.weight': has no act_scale", drop("b.act_scale")),
-        ("'b.weight': has no time_bias", drop("b.time_bias")),
+        ("'b.weight': no act_zero", drop("b.act_zero")),
+        ("'b.weight': no act_scale", drop("b.act_scale")),
+        ("'b.weight': no time_bias", drop("b.time_bias")),
         ("boundaries", describe(boundaries="[3, 2, 1]")),
     ])  # fmt: skip
     def test_what_goes_by_timestep(self, run, small, made, name, change):
@@ -414,7 +414,7 @@ class TestFilesThatAreRefused:
         folder = made("mlx")
         assert json.loads((folder / "config.json").read_text())["time_aware_file"] == "timeaware.safetensors"
         (folder / "timeaware.safetensors").unlink()
-        expected = "timeaware.safetensors: is missing, but config.json names it"
+        expected = "timeaware.safetensors: missing, but config.json refers to it"
         self.check(run, small, folder, expected, commands=["validate"])
         assert expected in run("verify", folder).stdout and expected in run("inspect", folder).stderr
         # Weights do not need it, and a run that is taken up makes it again.
@@ -442,7 +442,7 @@ class TestFilesThatAreRefused:
         data[len(data) // 2] ^= 1
         part.write_bytes(data)
         result = run("verify", folder)
-        assert result.returncode == 1 and "its SHA-256 is" in result.stdout
+        assert result.returncode == 1 and "SHA-256 is" in result.stdout
         part.write_bytes(data[:-1])
         assert run("verify", folder).returncode == 1
 

@@ -160,6 +160,19 @@ class TestErrors:
         assert verified.returncode == 1 and expected in verified.stdout and verified.stderr == ""
 
     @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (("frobnicate",), "unknown command 'frobnicate'; see ballast --help"),
+            (("--nope",), "unknown option '--nope'; see ballast --help"),
+            (("inspect", "a", "--nope"), "unknown option '--nope'; see ballast inspect --help"),
+            (("inspect", "a", "b"), "unexpected argument 'b'; see ballast inspect --help"),
+            (("inspect",), "PATH is required; see ballast inspect --help"),
+        ],
+    )
+    def test_wrong_usage_names_the_argument(self, run, arguments, expected):
+        assert one_error_line(run(*arguments), 2) == expected
+
+    @pytest.mark.parametrize(
         "arguments",
         [(), ("frobnicate",), ("inspect",), ("inspect", "a", "b"), ("inspect", "a", "--nope"), ("verify", "a", "--threads", "0"), ("completion", "fish")],
     )  # fmt: skip
@@ -315,4 +328,11 @@ class TestHelp:
         assert complete("ballast", "quantize", "a", "b", "--method", "h") == ["hqq"]
         assert complete("ballast", "quantize", "--profile", "") == ["edge", "local", "cloud"]
         assert complete("ballast", "convert", "--dtype", "bf") == ["bf16"]
+        assert complete("ballast", "dequantize", "--dtype", "f") == ["f64", "f32", "f16"]
         assert complete("ballast", "inspect", "mod") == ["model.safetensors"]
+
+    def test_zsh_completes_values(self, run):
+        script = run("completion", "zsh").stdout
+        for option, values in (("format", "parquet mlx"), ("method", "search rtn hqq"), ("profile", "edge local cloud"), ("format", "safetensors mlx-json")):
+            assert re.search(rf"'--{option}\[.*\]:[A-Z]+:\({values}\)'", script), option
+        assert re.search(r"'--dtype\[.*\]:DTYPE:\(f64 f32 f16 bf16", script)

@@ -169,7 +169,7 @@ class TestSelection:
 
     def test_a_pattern_without_a_match_is_wrong_usage(self, run, source, tmp_path):
         message = one_error_line(run("convert", source, tmp_path / "out.safetensors", "--include", "nope*"), 2)
-        assert message == f"{source}: include 'nope*' matches no tensor"
+        assert message == f"{source}: --include 'nope*' matches no tensor"
         assert listing(tmp_path) == ["in.safetensors"]
 
     def test_names_that_collide_are_refused_across_shards(self, run, source, tmp_path):
@@ -187,7 +187,7 @@ class TestSelection:
     def test_integers_that_do_not_fit_are_refused_or_reported(self, run, source, tmp_path):
         out = tmp_path / "out.safetensors"
         message = one_error_line(run("convert", source, out, "--dtype", "i64=i32"), 3)
-        assert message == f"{source}: tensor 'i64': value 0 of 4 does not fit I32; allow the loss to convert it all the same"
+        assert message == f"{source}: tensor 'i64': value 0 of 4 does not fit I32; set --allow-loss to convert anyway"
         assert not out.exists()
         result = done(run("convert", source, out, "--dtype", "i64=i32", "--allow-loss"))
         assert "tensor 'i64': 2 of 4 values do not fit I32, the first at index 0" in result.stderr
@@ -339,8 +339,8 @@ class TestRefusals:
 
     def test_usage(self, run, source, tmp_path):
         for options, expected in (
-            (["--dtype", "f31"], "no such dtype: 'f31'"),
-            (["--max-shard-size", "5 apples"], "'5 apples' is not a size"),
+            (["--dtype", "f31"], "--dtype: unknown dtype 'f31'"),
+            (["--max-shard-size", "5 apples"], "--max-shard-size: '5 apples' is not a size"),
             (["--max-shard-size", "1MB"], "shards need a directory"),
             (["--format", "mlx-json"], "the ending says safetensors"),
             (["--rename", "x"], "expected FROM=TO"),
@@ -473,7 +473,7 @@ class TestExtract:
         assert np.array_equal(self.extract(build_dir, tmp_path / "in.safetensors", "wide", "--slice", slices), wide[index])
 
     def test_to_a_file(self, run, source, tmp_path):
-        assert run("extract", source, "bf16", "-o", tmp_path / "t.npy").stderr == "note: numpy has no BF16, the values are written as F32\n"
+        assert run("extract", source, "bf16", "-o", tmp_path / "t.npy").stderr == "note: NumPy has no BF16; values are written as F32\n"
         assert np.load(tmp_path / "t.npy").dtype == np.float32
         message = one_error_line(run("extract", source, "nope", "-o", tmp_path / "u.npy"), 3)
         assert message == f"{source}: no tensor 'nope'"
@@ -498,8 +498,8 @@ class TestMetadata:
         assert listing(source.parent) == ["in.safetensors"]
 
     def test_refusals(self, run, source, tiny):
-        assert "there is no metadata 'x' to unset" in one_error_line(run("metadata", source, "--unset", "x"), 2)
-        assert "one .safetensors file at a time" in one_error_line(run("metadata", tiny, "--set", "a=b"), 2)
+        assert "no metadata key 'x' to unset" in one_error_line(run("metadata", source, "--unset", "x"), 2)
+        assert "a .safetensors file only, one at a time" in one_error_line(run("metadata", tiny, "--set", "a=b"), 2)
 
     def test_any_valid_header_can_be_edited(self, run, tmp_path):
         """Odd spacing, escapes, metadata in any place: only the metadata changes, whichever way the file is written."""

@@ -38,7 +38,7 @@ class TestSettings:
     def test_every_setting_is_there_and_no_other(self, run, tiny, tmp_path):
         (tmp_path / "unknown.yaml").write_text("nothing_like_it_at_all: 1\n")
         message = one_error_line(run("quantize", tiny, tmp_path / "out", "--config", tmp_path / "unknown.yaml"), 2)
-        assert list(reference()) == message.split("there are ")[1].split(", ")
+        assert list(reference()) == message.split("the settings are ")[1].split(", ")
 
     @pytest.mark.parametrize("profile", PROFILES)
     def test_defaults_are_those_of_the_profile(self, run, tiny, tmp_path, profile):

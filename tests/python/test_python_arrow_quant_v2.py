@@ -135,7 +135,7 @@ class TestSamples:
         assert all(calls) and {call[3] for call in calls} <= set(tensors)
         assert calls[-1][1] == calls[-1][2] == str(sum(array.nbytes for array in tensors.values()))
         assert names["result"]["group_size"] == 128
-        assert "enable_time_aware has no effect without statistics" in names["result"]["warnings"][0]
+        assert "enable_time_aware has no effect without activation statistics" in names["result"]["warnings"][0]
         assert_figures_are_those_of_the_files(names["result"], folder / "model.safetensors", folder / "configured", tensors)
 
     def test_errors_are_the_built_in_ones(self, folder):
@@ -386,8 +386,8 @@ class TestExample:
         smallest = np.random.default_rng(0).integers(-3, 4, (64, 64)) * np.float32(1e-45)  # which no scale can hold
         save_file({"w": smallest.astype(np.float32)}, folder / "hard.safetensors")
         written = program("--input", "hard.safetensors", "--output", "out")
-        assert written.returncode == 0 and "below the minimum cosine of 0.85" in written.stderr
-        assert "below the minimum cosine of 0.85" in self.refused(program("--input", "hard.safetensors", "--output", "out", "--validate"), 1)
+        assert written.returncode == 0 and "below min_accuracy 0.85" in written.stderr
+        assert "below min_accuracy 0.85" in self.refused(program("--input", "hard.safetensors", "--output", "out", "--validate"), 1)
 
 
 def test_loaders_tell_what_they_are(tmp_path):

@@ -395,4 +395,4 @@ class TestFigures:
         result = run("validate", path, tmp_path / "out", "--min-accuracy", 0.99, "--json")
         assert result.returncode == 1 and json.loads(result.stdout)["passed"] is False
         text = run("validate", path, tmp_path / "out", "--min-accuracy", 0.99)
-        assert text.returncode == 1 and "not good enough" in text.stdout and "layers.0.weight" in text.stdout
+        assert text.returncode == 1 and "failed" in text.stdout and "layers.0.weight" in text.stdout

@@ -66,6 +66,41 @@ class TestSources:
         assert bits_of(report) == {"easy.weight": 8, "hard.weight": 8} and report["modality"] == "text"
         assert json.loads(done(run("validate", model, tmp_path / "out", "--json")).stdout)["modality"] == "text"
 
+    def test_messages_name_what_the_user_wrote(self, run, model, tmp_path):
+        """The option, the variable or the key of the file, whichever set it."""
+        mlx = ("--format", "mlx")
+        save_file({"a.weight": np.ones((4, 96), np.float32)}, tmp_path / "odd.safetensors")
+        settings = tmp_path / "q.yaml"
+        settings.write_text("group_size: 64\nsensitive_layer_names: [nobody]\n")
+        advice = "'a.weight' has 96 columns, not a multiple of {0} 64; use {0} 32, or leave it unquantized with {1}"
+        odd = ("quantize", tmp_path / "odd.safetensors", tmp_path / "out", *mlx)
+        refused(run(*odd, "--group-size", 64), 3, advice.format("--group-size", "--keep"))
+        variable = os.environ | {"BALLAST_GROUP_SIZE": "64"}
+        refused(run(*odd, env=variable), 3, advice.format("BALLAST_GROUP_SIZE", "--keep"))
+        refused(run(*odd, "--config", settings), 2, "sensitive_layer_names: 'nobody' matches no tensor")
+        refused(run(*odd, "--config", settings, "--keep", "b*"), 2, "sensitive_layer_names or --keep: 'b*' matches no tensor")
+        settings.write_text("group_size: 64\n")
+        refused(run(*odd, "--config", settings), 3, advice.format("group_size", "--keep"))
+        refused(run(*odd, "--config", settings, "--group-size", 64), 3, advice.format("--group-size", "--keep"))
+        refused(run("quantize", model, tmp_path / "out", "--target-size-mb", 0.01, *mlx), 2, "in.safetensors: --target-size-mb is 0.01, the")
+        refused(run("quantize", model, tmp_path / "out", "--recipe", "mixed_2_6"), 3, "in.safetensors: --recipe mixed_2_6 needs", "use --bits")
+
+    def test_names_in_messages_stay_as_they_are(self, run, tmp_path):
+        save_file({"group_size": np.ones((4, 96), np.float32)}, tmp_path / "bit_width.safetensors")
+        result = run("quantize", "bit_width.safetensors", "out", "--format", "mlx", cwd=tmp_path)
+        refused(result, 3, "bit_width.safetensors: tensor 'group_size' has 96 columns, not a multiple of --group-size 128")
+
+    def test_the_default_format_prints_a_note(self, run, model, tmp_path):
+        expected = (
+            "note: the output is Parquet V2, which Ballast and data tools (DuckDB, pandas) read; use --format mlx for MLX and mlx-lm\n"
+        )
+        for options in ((), ("--json",), ("--dry-run",), ("--resume",), ("--resume",)):
+            assert done(run("quantize", model, tmp_path / "out", *options)).stderr == expected
+        (tmp_path / "q.yaml").write_text("format: parquet\n")
+        variable = os.environ | {"BALLAST_FORMAT": "parquet"}
+        for options, environment in ((("--format", "parquet"), None), (("--config", tmp_path / "q.yaml"), None), ((), variable)):
+            assert done(run("quantize", model, tmp_path / "out", *options, env=environment)).stderr == ""
+
     def test_settings_that_need_statistics_are_accepted_and_said_to_have_no_effect(self, run, model, tmp_path):
         settings = tmp_path / "q.yaml"
         settings.write_text("enable_time_aware: true\nnum_time_groups: 7\nenable_spatial: true\ncalibration_samples: 64\n")
@@ -75,8 +110,8 @@ class TestSources:
         assert len(report["warnings"]) == 2
 
     @pytest.mark.parametrize("text, expected", [
-        ("bit_with: 4", "q.yaml: line 1: no such setting: 'bit_with'; did you mean bit_width?"),
-        ("nonsense: 4", "no such setting: 'nonsense'"),
+        ("bit_with: 4", "q.yaml: line 1: unknown setting 'bit_with'; did you mean bit_width?"),
+        ("nonsense: 4", "unknown setting 'nonsense'"),
         ("bit_width: 4\nbit_width: 4", "line 2"),
         ("bit_width: 7", "bit_width is 7, it must be 2, 3, 4, 5, 6 or 8"),
         ("bit_width: four", "bit_width is 'four'"),
@@ -85,7 +120,7 @@ class TestSources:
         ("sensitive_layer_patterns: ['(a']", "sensitive_layer_patterns"),
         ("layer_bit_widths: {easy: 7}", "layer_bit_widths: 'easy' is 7, it must be 2, 3, 4, 5, 6, 8 or 16"),
         ("layer_bit_widths: {nobody: 4}", "layer_bit_widths: 'nobody' matches no tensor"),
-        ("layer_bit_widths: {norm.weight: 4}", "'norm.weight' is BF16 [256], which is not quantized in parquet"),
+        ("layer_bit_widths: {norm.weight: 4}", "'norm.weight' is BF16 [256], which format parquet does not quantize; leave it out or set it to 16"),
         ("sensitive_layer_patterns: ['^nobody$']", "sensitive_layer_patterns: '^nobody$' matches no tensor"),
         ("format: gguf", "format is 'gguf', it must be parquet or mlx"),
         ("method: [rtn]", "method is a list"),
@@ -99,21 +134,21 @@ class TestSources:
 
     def test_variables_and_options_that_cannot_be(self, run, model, tmp_path):
         environment = os.environ | {"BALLAST_GROUP_SIZE": "65"}
-        refused(run("quantize", model, tmp_path / "out", env=environment), 2, "BALLAST_GROUP_SIZE: group_size is 65")
+        refused(run("quantize", model, tmp_path / "out", env=environment), 2, "BALLAST_GROUP_SIZE is 65, it must be 32, 64, 128 or 256")
         environment = os.environ | {"BALLAST_SENSITIVE_LAYER_PATTERNS": "(a"}
         refused(run("quantize", model, tmp_path / "out", env=environment), 2, "BALLAST_SENSITIVE_LAYER_PATTERNS")
         for options, expected in (
-            (["--bits", 1], "bit_width is 1"),
-            (["--group-size", 256, "--format", "mlx"], "group_size is 256, with format mlx it must be 32, 64 or 128"),
-            (["--profile", "edge", "--format", "mlx"], "group_size is 256, with format mlx it must be 32, 64 or 128"),
-            (["--min-accuracy", "nan"], "min_accuracy is nan"),
-            (["--modality", "smell"], "modality is 'smell'"),
+            (["--bits", 1], "--bits is 1, it must be 2, 3, 4, 5, 6 or 8"),
+            (["--group-size", 256, "--format", "mlx"], "--group-size is 256, with format mlx it must be 32, 64 or 128"),
+            (["--profile", "edge", "--format", "mlx"], "--group-size is 256, with format mlx it must be 32, 64 or 128"),
+            (["--min-accuracy", "nan"], "--min-accuracy is nan"),
+            (["--modality", "smell"], "--modality is 'smell'"),
             (["--config", tmp_path / "none.yaml"], "none.yaml"),
-            (["--keep", "nobody*"], "'nobody*' matches no tensor"),
+            (["--keep", "nobody*"], "--keep: 'nobody*' matches no tensor"),
         ):
             refused(run("quantize", model, tmp_path / "out", *options), 2, expected)
         assert run("quantize", model).returncode == 2
-        refused(run("dequantize", model, tmp_path / "out", "--dtype", "u8"), 2, "dtype is U8, it must be F64, F32, F16 or BF16")
+        refused(run("dequantize", model, tmp_path / "out", "--dtype", "u8"), 2, "--dtype is U8, it must be F64, F32, F16 or BF16")
         assert run("validate", model, tmp_path / "out", "--min-accuracy", 2).returncode == 2
         assert listing(tmp_path) == ["in.safetensors"]
 
@@ -134,13 +169,13 @@ class TestLayers:
         report = quantize(run, model, tmp_path / "out", "--min-accuracy", 1)
         assert set(bits_of(report).values()) == {8} and report["passed"] is False
         result = run("quantize", model, tmp_path / "out", "--min-accuracy", 1, "--validate")
-        assert result.returncode == 1 and "below the minimum cosine of 1 even with 8 bits" in result.stderr
+        assert result.returncode == 1 and "below --min-accuracy 1 even with 8 bits" in result.stderr
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_fail_fast_writes_nothing(self, run, model, tmp_path, format):
         options = ["--bits", 2, "--group-size", 64, "--format", format, "--fail-fast"]
         result = run("quantize", model, tmp_path / "out", *options, "--min-accuracy", 0.93)
-        refused(result, 1, "'hard.weight': cosine 0.9", "at 2 bits is below the minimum of 0.93")
+        refused(result, 1, "'hard.weight': cosine 0.9", "at 2 bits is below --min-accuracy 0.93")
         assert listing(tmp_path) == ["in.safetensors"]
         assert set(bits_of(quantize(run, model, tmp_path / "out", *options, "--min-accuracy", 0.8)).values()) == {2}
         before = contents(tmp_path / "out")
@@ -212,9 +247,9 @@ class TestErrors:
         save_file({"a.weight": gauss(rng, 8, 96), "b.weight": gauss(rng, 8, 100)}, tmp_path / "in.safetensors")
         options = ["--format", "mlx", "--group-size"]
         result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", *options, 64)
-        refused(result, 3, "'a.weight' has 96 columns, which groups of 64 do not divide: take group_size 32")
+        refused(result, 3, "'a.weight' has 96 columns, not a multiple of --group-size 64; use --group-size 32")
         result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", *options, 32)
-        refused(result, 3, "'b.weight' has 100 columns, which groups of 32 do not divide")
+        refused(result, 3, "'b.weight' has 100 columns, not a multiple of --group-size 32")
         assert listing(tmp_path) == ["in.safetensors"]
         assert bits_of(quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options, 32, "--keep", "b")) == {"a.weight": 4}
         assert len(bits_of(quantize(run, tmp_path / "in.safetensors", tmp_path / "p"))) == 2
@@ -226,20 +261,20 @@ class TestErrors:
             ({"group_size": 32, "bits": 4}, ("easy.scales", "[200, 4], expected [200, 8]")),
             ({"group_size": 64, "bits": 7}, ("bits is 7",)),
             ({"group_size": 64, "bits": 4, "hard": {"bits": 3}}, ("hard.",)),
-            ({"group_size": 64, "bits": 4, "easy": False}, ("'easy.weight' is not quantized",)),
+            ({"group_size": 64, "bits": 4, "easy": False}, ("'easy.weight' is unquantized",)),
         ):
             (tmp_path / "out/config.json").write_text(json.dumps({"quantization": section}))
             refused(run("validate", model, tmp_path / "out"), 3, *expected)
             refused(run("dequantize", tmp_path / "out", tmp_path / "restored"), 3, *expected)
         (tmp_path / "out/config.json").write_text("{}")
-        refused(run("validate", model, tmp_path / "out"), 3, "is not quantized: no config says how")
+        refused(run("validate", model, tmp_path / "out"), 3, "not a quantized model: no quantization config found")
         (tmp_path / "out/config.json").write_text("{")
         refused(run("dequantize", tmp_path / "out", tmp_path / "restored"), 3, "config.json")
         assert listing(tmp_path) == ["in.safetensors", "out"]
 
     def test_scales_without_a_weight(self, run, model, tmp_path):
         parts = mx.quantize(mx.zeros((4, 64)), 64, 4)
-        for missing, expected in (("weight", "tensor 'a.scales': there is no 'a.weight'"), ("scales", "'a.biases': there is no 'a.scales'")):
+        for missing, expected in (("weight", "tensor 'a.scales': 'a.weight' or 'a' is missing"), ("scales", "'a.biases': 'a.scales' is missing")):
             folder = tmp_path / missing
             folder.mkdir()
             tensors = {f"a.{name}": part for name, part in zip(("weight", "scales", "biases"), parts) if name != missing}
@@ -250,24 +285,24 @@ class TestErrors:
         assert not (tmp_path / "restored").exists()
 
     def test_validate_of_another_model(self, run, model, quantized, tmp_path, tiny):
-        refused(run("validate", tiny, quantized), 3, "is missing")
+        refused(run("validate", tiny, quantized), 3, "missing; ")
         rng = np.random.default_rng(6)
         tensors = {"easy.weight": gauss(rng, 200, 256), "hard.weight": gauss(rng, 100, 512), "norm.weight": gauss(rng, 256)}
         save_file(tensors, tmp_path / "shape.safetensors")
-        refused(run("validate", tmp_path / "shape.safetensors", quantized), 3, "'hard.weight': has shape [200, 256]", "[100, 512]")
+        refused(run("validate", tmp_path / "shape.safetensors", quantized), 3, "'hard.weight': shape is [200, 256]", "[100, 512]")
         tensors |= {"hard.weight": gauss(rng, 200, 256), "norm.weight": gauss(rng, 256, dtype=np.float16)}
         save_file(tensors, tmp_path / "dtype.safetensors")
-        refused(run("validate", tmp_path / "dtype.safetensors", quantized), 3, "'norm.weight': is BF16", "it is F16")
+        refused(run("validate", tmp_path / "dtype.safetensors", quantized), 3, "'norm.weight': dtype is BF16", "it is F16")
         tensors |= {"norm.weight": gauss(rng, 256)}
         del tensors["easy.weight"]
         save_file(tensors, tmp_path / "fewer.safetensors")
-        refused(run("validate", tmp_path / "fewer.safetensors", quantized), 3, "'easy.weight': is not in")
+        refused(run("validate", tmp_path / "fewer.safetensors", quantized), 3, "'easy.weight': not in")
         # The same shapes: nothing is alike, and what was kept is not the same.
         result = run("validate", tmp_path / "other.safetensors", quantized, "--json")
         report = json.loads(result.stdout)
         assert result.returncode == 1 and report["passed"] is False
         assert abs(report["cosine_similarity"]) < 0.1
-        assert report["warnings"] == ["tensor 'norm.weight' was not quantized, but is not the same"]
+        assert report["warnings"] == ["tensor 'norm.weight' is unquantized, but differs from the original"]
 
     def test_a_directory_that_is_not_quantized(self, run, model, tiny, tmp_path):
         (tmp_path / "empty").mkdir()
@@ -288,8 +323,8 @@ class TestErrors:
             ('{"format": "parquet_v2_extended"', "metadata.json"),
             (json.dumps(good | {"format": "x"}), tmp_path / "out"),
             (json.dumps(good | {"version": 3}), "the version is not 2"),
-            (json.dumps(good | {"parts": 1}), "no list called 'parts'"),
-            (json.dumps(good | {"parts": []}), "tells of 3 tensors, the parts have 0"),
+            (json.dumps(good | {"parts": 1}), "no list 'parts'"),
+            (json.dumps(good | {"parts": []}), "tensor_count is 3, the parts have 0"),
             (json.dumps(good | {"parts": [part, part]}), "'easy.weight'"),
             (json.dumps(good | {"parts": [part | {"file": "../x.parquet"}]}), "'../x.parquet'"),
             (json.dumps(good | {"parts": [part | {"file": "x.parquet"}]}), "x.parquet"),
@@ -324,7 +359,7 @@ class TestErrors:
         metadata = json.loads((tmp_path / "a/metadata.json").read_text())
         metadata["parts"][0]["bytes"] = len(swapped)
         (tmp_path / "a/metadata.json").write_text(json.dumps(metadata))
-        refused(run("validate", tmp_path / "a.safetensors", tmp_path / "a"), 3, "'one.weight': is missing")
+        refused(run("validate", tmp_path / "a.safetensors", tmp_path / "a"), 3, "'one.weight': missing")
 
     def test_a_damaged_page(self, run, model, tmp_path):
         quantize(run, model, tmp_path / "out")
@@ -396,13 +431,13 @@ class TestErrors:
         save_file({"a.weight": weight}, tmp_path / "in.safetensors")
         for format in FORMATS:
             result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, "--method", "rtn")
-            refused(result, 3, "tensor 'a.weight'", "too far apart")
+            refused(result, 3, "tensor 'a.weight'", "too large for the scale of a group")
         assert listing(tmp_path) == ["in.safetensors"]
 
     def test_a_model_that_is_quantized_already(self, run, model, quantized, tmp_path):
         for format in FORMATS:
             result = run("quantize", quantized, tmp_path / "again", "--format", format)
-            refused(result, 3, "quantized already" if (quantized / "model.safetensors").exists() else "in Parquet")
+            refused(result, 3, "already quantized" if (quantized / "model.safetensors").exists() else "in Parquet")
         assert not (tmp_path / "again").exists()
 
     @pytest.mark.parametrize("format", FORMATS)
@@ -425,7 +460,7 @@ class TestErrors:
 
     def test_the_source_is_not_overwritten(self, run, tmp_path):
         save_file({"a.weight": gauss(np.random.default_rng(6), 8, 128)}, tmp_path / "model.safetensors")
-        refused(run("quantize", tmp_path, tmp_path), 2, "is where the model is read from")
+        refused(run("quantize", tmp_path, tmp_path), 2, "the model is read from here")
         assert listing(tmp_path) == ["model.safetensors"]
 
     @pytest.mark.parametrize("format", FORMATS)
@@ -436,7 +471,7 @@ class TestErrors:
 
     def test_doubles_that_no_float_holds(self, run, tmp_path):
         save_file({"w.weight": np.full((8, 128), 1e300)}, tmp_path / "in.safetensors")
-        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out"), 3, "values of F64 in rows 0 to 7 are too large for F32")
+        refused(run("quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", "mlx"), 3, "values of F64 in rows 0 to 7 are too large for F32")
 
     def test_a_config_that_is_no_file(self, run, model, tmp_path):
         for path in ("/", "/dev/zero"):

@@ -133,7 +133,7 @@ def test_files_of_any_ending(run, hub, tmp_path):
     hub.files["README.md"] = b"# A model"
     assert run("download", "hf://org/model/README.md", tmp_path).returncode == 0
     assert (tmp_path / "README.md").read_bytes() == b"# A model"
-    assert "has no files" in one_error_line(run("download", "hf://org/model/nothing", tmp_path), 3)
+    assert "no files" in one_error_line(run("download", "hf://org/model/nothing", tmp_path), 3)
 
 
 def test_quantized_models_are_pinned(run, sharded, hub, tmp_path):

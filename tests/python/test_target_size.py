@@ -62,7 +62,7 @@ def model(tmp_path_factory):
 def smallest(run, model, tmp_path, *options):
     """What the refusal of a target of next to nothing names."""
     result = run("quantize", model, tmp_path / "out", *options, "--target-size-mb", 0.001)
-    refused(result, 2, model, "target_model_size_mb is 0.001", "the smallest that is possible is ")
+    refused(result, 2, model, "--target-size-mb is 0.001", "the smallest possible is ")
     assert not (tmp_path / "out").exists()
     return float(re.search(r"possible is (?:about )?([0-9.]+)", result.stderr)[1])
 
@@ -84,7 +84,7 @@ class TestTarget:
         assert sizes == sorted(sizes) and len(set(sizes)) == 3
         assert set(bits_of(report).values()) == {8}
         result = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", f"{0.9 * least:.3f}")
-        refused(result, 2, "the smallest that is possible is ", f"{least:.3f}")
+        refused(result, 2, "the smallest possible is ", f"{least:.3f}")
 
     @pytest.mark.parametrize("kind", ["data-free", "statistics"])
     @pytest.mark.parametrize("bits", [3, 5])
@@ -116,7 +116,7 @@ class TestTarget:
         # One byte less, and it is something else.
         result = run("quantize", tmp_path / "in.safetensors", tmp_path / "out", *options, "--target-size-mb", target - 1e-6)
         if bits == 2:
-            refused(result, 2, "the smallest that is possible is ")
+            refused(result, 2, "the smallest possible is ")
         else:
             assert result.returncode == 0 and size(tmp_path / "out") < size(tmp_path / "uniform")
         assert listing(tmp_path) == ["in.safetensors", "out", "uniform"]

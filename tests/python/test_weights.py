@@ -120,8 +120,8 @@ class TestStoredCodes:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--include", "*up_proj.weight"], "would lose its codes, scales or biases"),
-            (["--exclude", "*.scales"], "would lose its codes, scales or biases"),
+            (["--include", "*up_proj.weight"], "would lose its weights, scales or biases"),
+            (["--exclude", "*.scales"], "would lose its weights, scales or biases"),
             (["--rename", "model.*=decoder.*"], "cannot be renamed"),
         ],
     )
@@ -134,11 +134,11 @@ class TestStoredCodes:
         assert not any("up_proj" in name for name in read_safetensors(tmp_path / "out" / "model.safetensors"))
 
     def test_scales_of_a_lone_file_are_not_cast(self, run, mlx, tmp_path):
-        refused(run("convert", mlx / "model.safetensors", tmp_path / "out.safetensors", "--dtype", "f32"), 3, "is quantized already")
+        refused(run("convert", mlx / "model.safetensors", tmp_path / "out.safetensors", "--dtype", "f32"), 3, "is already quantized")
 
     def test_the_quantized_model_is_not_replaced(self, run, mlx):
         before = contents(mlx)
-        refused(run("convert", mlx, mlx, "--dtype", "bf16"), 2, "name another output")
+        refused(run("convert", mlx, mlx, "--dtype", "bf16"), 2, "give another output")
         assert contents(mlx) == before
 
     def test_codes_without_scales_are_corrupt(self, run, mlx, tmp_path):
@@ -147,7 +147,7 @@ class TestStoredCodes:
         lost = {layer + ".scales", layer + ".biases"}
         tensors = read_safetensors(mlx / "model.safetensors")
         save_file({name: value for name, value in tensors.items() if name not in lost}, mlx / "model.safetensors")
-        missing = f"tensor '{WEIGHT}': there is no '{layer}.scales'"
+        missing = f"tensor '{WEIGHT}': '{layer}.scales' is missing"
         found = run("verify", mlx)
         assert found.returncode == 1 and missing in found.stdout
         refused(run("dequantize", mlx, tmp_path / "out"), 3, missing)
@@ -159,7 +159,7 @@ class TestStoredCodes:
         assert report.warnings == ["mlx weights were dequantized to F32"]
         done(run("convert", mlx, tmp_path / "theirs", "--dtype", "f32"))
         assert contents(tmp_path / "ours") == contents(tmp_path / "theirs")
-        with pytest.raises(ballast.UnsupportedError, match="is quantized already"):
+        with pytest.raises(ballast.UnsupportedError, match="is already quantized"):
             ballast.convert(ballast.open(mlx), tmp_path / "no", dtype="f32")
 
 
@@ -197,8 +197,8 @@ class TestDryRun:
         assert lines[-1].endswith("nothing was written")
 
     def test_refuses_what_the_run_would(self, run, tiny, tmp_path):
-        refused(run("quantize", tiny, tiny, "--dry-run"), 2, "is where the model is read from")
-        refused(run("quantize", tiny, tmp_path / "out.safetensors", "--dry-run"), 2, "name one without .safetensors")
+        refused(run("quantize", tiny, tiny, "--dry-run"), 2, "the model is read from here")
+        refused(run("quantize", tiny, tmp_path / "out.safetensors", "--dry-run"), 2, "give a name without .safetensors")
         refused(run("quantize", tiny, tmp_path / "out", "--dry-run", "--keep", "nothing*"), 2, "nothing*")
 
 

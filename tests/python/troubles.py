@@ -230,11 +230,11 @@ def nothing_to_quantize(t):
 
 
 def below_the_minimum(t):
-    return t.said("quantize", "tiny", "out", "--bits", 2, "--min-accuracy", 0.99, "--fail-fast")
+    return t.said("quantize", "tiny", "out", "--bits", 2, "--min-accuracy", 0.99, "--fail-fast", "--format", "mlx", "--group-size", 64)
 
 
 def target_too_small(t):
-    return t.said("quantize", "tiny", "out", "--target-size-mb", 0.01)
+    return t.said("quantize", "tiny", "out", "--target-size-mb", 0.01, "--format", "mlx", "--group-size", 64)
 
 
 def unknown_setting(t):

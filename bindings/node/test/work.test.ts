@@ -73,7 +73,7 @@ describe.each(['mlx', 'parquet'] as const)('openModel() of %s', (format) => {
     expect(worst).toBeLessThan(0.5);
     const rows = ((await model.slice('embed.weight', [1, 3])).data) as BF16Array;
     expect(rows.toFloat32()).toEqual(values.slice(32, 96));
-    expect(() => model.tensor('embed.weight')).toThrow(/decoded when they are read/);
+    expect(() => model.tensor('embed.weight')).toThrow(/decoded on reading/);
   });
 
   test('gives the stored tensors without decode', async () => {

@@ -24,7 +24,7 @@
 namespace ballast {
 namespace {
 
-// Bytes that move as they are, possibly those of several tensors.
+// Bytes to copy unchanged, possibly of several tensors.
 struct Copy {
   std::uint32_t from_file;
   std::uint64_t from;
@@ -32,14 +32,14 @@ struct Copy {
   std::uint64_t bytes;
 };
 
-// Some of a tensor's values.
+// A range of a tensor's values.
 struct Block {
   std::size_t tensor;
   std::uint64_t first;
   std::uint64_t count;
 };
 
-// What a tensor's conversion did to its values.
+// The values that a conversion changed.
 struct Damage {
   ConversionLoss loss;
   std::uint64_t overflows = 0;  // floats that became infinite or NaN
@@ -55,7 +55,7 @@ class Conversion {
         options_(options),
         threads_(thread_count(options.work.threads)),
         damage_(selection.targets.size()) {
-    // A thread has a block of input and one of output; half of the limit is left for headers, names and text.
+    // Each thread has a block of input and one of output; half of the limit is for headers, names and text.
     constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
     constexpr std::uint64_t kLargest = std::uint64_t{4} << 20;
     block_bytes_ = std::clamp(memory_limit(options.work) / 4 / threads_, kSmallest, kLargest);
@@ -121,7 +121,7 @@ class Conversion {
                    .bytes = from.bytes()});
         continue;
       }
-      // Whole bytes on both sides, whatever the dtypes.
+      // Blocks are whole bytes in both dtypes.
       const std::uint64_t widest = std::max(bits(from.dtype), bits(to.dtype));
       const std::uint64_t most = block_bytes_ * 8 / widest / 8 * 8;
       const std::uint64_t elements = from.elements();
@@ -134,7 +134,7 @@ class Conversion {
     split_copies();
   }
 
-  // Joins what lies side by side in both files.
+  // Joins copies that are adjacent in both files.
   void plan_copy(const Copy& copy) {
     if (copy.bytes == 0) return;
     if (!copies_.empty()) {
@@ -200,7 +200,7 @@ class Conversion {
     if (loss.count == 0 && done.overflows == 0 && done.specials == 0) return {};
     const TensorInfo& from = *selection_.sources[block.tensor];
     if (loss.count > 0 && options_.on_loss == OnLoss::kRefuse) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: value {} of {} does not fit {}; allow the loss to convert it all the same",
+      return fail(Errc::kUnsupported, "{}: tensor {}: value {} of {} does not fit {}; set allow_loss to convert anyway",
                   escape(model_.path()), quote(from.name), block.first + loss.first, from.elements(),
                   name(selection_.targets[block.tensor].dtype));
     }
@@ -228,7 +228,7 @@ class Conversion {
   std::uint64_t total_ = 0;
 };
 
-// Stands for the work: the files that are read, as they are now, and what becomes of which tensor.
+// Identifies the work: the input files, as they are now, and the conversion of each tensor.
 Result<std::string> resume_key(const Model& model, const Selection& selection, const SinkOptions& options) {
   std::string text = fmt::format("1\n{}\n{}\n", options.max_shard_bytes, safetensors::metadata_json(options.metadata));
   const auto files = TRY(describe_files(model));
@@ -247,7 +247,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   }
   SinkOptions sink_options = options.sink;
   const auto& decoded = ModelAccess::decoded(model);
-  const bool is_pt = decoded && model.metadata().empty();  // readers of SafeTensors expect to find who wrote it
+  const bool is_pt = decoded && model.metadata().empty();  // some readers of SafeTensors require a format
   sink_options.metadata = options.metadata.value_or(is_pt ? Metadata{{"format", "pt"}} : model.metadata());
   auto selection = TRY(select_tensors(model, options));
   TRY(decoded ? check_decoded(model, path) : check_codes(model, selection, path, options));

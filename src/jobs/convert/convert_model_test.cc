@@ -52,7 +52,7 @@ TEST_F(Converting, CopiesWhatKeepsItsDType) {
   EXPECT_EQ(values("out.safetensors", "u"), raw<std::uint8_t>({0, 1, 2}));
 }
 
-TEST_F(Converting, ConvertsAndTellsWhatBecameInfinite) {
+TEST_F(Converting, ConvertsAndWarnsAboutOverflow) {
   const auto done = convert("out", {.dtype = DType::kF16});
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(done->converted, 1U);
@@ -61,7 +61,7 @@ TEST_F(Converting, ConvertsAndTellsWhatBecameInfinite) {
   EXPECT_EQ(test::content(dir_.path("out/config.json")), R"({"model_type": "x", "torch_dtype": "float16"})");
 }
 
-TEST_F(Converting, TellsOfSpecialValuesThatAreGone) {
+TEST_F(Converting, WarnsAboutLostSpecialValues) {
   dir_.write("special.safetensors", test::one_tensor(DType::kF32, "[4]", raw<float>({1, NAN, INFINITY, 100})));
   const auto model = Model::open(dir_.path("special.safetensors"));
   ASSERT_TRUE(model);
@@ -83,7 +83,7 @@ TEST_F(Converting, AValueThatMlxJsonCannotHoldIsNamed) {
 TEST_F(Converting, LossIsRefusedUnlessAllowed) {
   ConvertOptions options{.dtype_rules = {{.pattern = "i", .dtype = DType::kU8}}};
   EXPECT_TRUE(fails(convert("out.safetensors", options), Errc::kUnsupported,
-                    dir_.path("in") + ": tensor 'i': value 1 of 2 does not fit U8; allow the loss to convert it all the same"));
+                    dir_.path("in") + ": tensor 'i': value 1 of 2 does not fit U8; set allow_loss to convert anyway"));
   EXPECT_FALSE(fs::exists(dir_.path("out.safetensors")));
   options.on_loss = OnLoss::kAllow;
   const auto done = convert("out.safetensors", options);
@@ -132,7 +132,7 @@ TEST_F(Converting, ManyBlocksOnManyThreads) {
   EXPECT_EQ(outputs.begin()->size(), numbers.size());
 }
 
-TEST_F(Converting, GoesOnWhereItBrokeOff) {
+TEST_F(Converting, ResumesAfterAnInterruption) {
   const std::vector<float> numbers(1'000'000, 1.5F);
   const std::vector<std::uint64_t> shape{1000, 1000};
   const TensorView tensor{.name = "t", .dtype = DType::kF32, .shape = shape, .bytes = std::as_bytes(std::span(numbers))};
@@ -176,7 +176,7 @@ TEST_F(Converting, GoesOnWhereItBrokeOff) {
                     dir_.path("w.mlx") + ": only SafeTensors can be resumed"));
 }
 
-TEST_F(Converting, WhatIsInTheWayIsFoundBeforeTheWorkEvenWhenItCanBeResumed) {
+TEST_F(Converting, ChecksTheOutputPathFirstEvenWithResume) {
   fs::create_directory(dir_.path("folder.safetensors"));
   EXPECT_TRUE(fails(convert("folder.safetensors", {.resume = true}), Errc::kWrite,
                     dir_.path("folder.safetensors") + ": cannot write: it is a directory"));

@@ -20,14 +20,15 @@
 namespace ballast {
 namespace {
 
-// What lies beside quantized weights goes by their names, and along as it is.
+// Side files refer to weights by name, and are copied unchanged.
 Result<void> check_side_files(const Model& model, const Selection& selection) {
   bool is_same = selection.targets.size() == model.tensors().size();
   for (std::size_t i = 0; i < selection.targets.size(); ++i) is_same &= selection.targets[i].name == selection.sources[i]->name;
   for (const SideFileKind& kind : {kTimeAware, kEqualization}) {
     const auto file = TRY(open_side_file(model, kind));
     if (!file || is_same) continue;
-    return fail(Errc::kUnsupported, "{}: tensors cannot be left out or renamed, since {} names them: dequantize the model first",
+    return fail(Errc::kUnsupported,
+                "{}: tensors cannot be left out or renamed, because {} refers to them; dequantize the model first",
                 shown(model.directory()), kind.file);
   }
   return {};
@@ -56,9 +57,9 @@ Result<void> check_codes(const Model& model, const Selection& selection, const s
   if (!layers) return std::unexpected(layers.error());
   if (layers->empty()) return {};
   const auto refuse = [&](std::string_view why) {
-    return fail(Errc::kUnsupported, "{}: weights are quantized, and {}: dequantize the model first", escape(model.path()), why);
+    return fail(Errc::kUnsupported, "{}: weights are quantized, and {}; dequantize the model first", escape(model.path()), why);
   };
-  if (!keeps_codes(path, options)) return refuse("a single file cannot say how");
+  if (!keeps_codes(path, options)) return refuse("a single file cannot store how");
   TRY(check_side_files(model, selection));
   std::map<std::string_view, std::string_view> names;
   for (std::size_t i = 0; i < selection.targets.size(); ++i) names[selection.sources[i]->name] = selection.targets[i].name;
@@ -73,7 +74,8 @@ Result<void> check_codes(const Model& model, const Selection& selection, const s
       ++found;
       if (name->second != part->name) return refuse(fmt::format("{} cannot be renamed", quote(part->name)));
     }
-    if (found != 0 && found != parts) return refuse(fmt::format("{} would lose its codes, scales or biases", quote(layer.name)));
+    if (found != 0 && found != parts)
+      return refuse(fmt::format("{} would lose its weights, scales or biases", quote(layer.name)));
   }
   return {};
 }
@@ -85,7 +87,7 @@ Result<void> check_decoded(const Model& model, const std::string& path) {
   };
   const Folder* const folder = ModelAccess::folder(model);
   if (!is_output(model.path()) && (folder == nullptr || !is_output(folder->path()))) return {};
-  return fail(Errc::kInvalidArgument, "{}: is where the quantized model is read from: name another output", escape(path));
+  return fail(Errc::kInvalidArgument, "{}: the quantized model is read from here; give another output", escape(path));
 }
 
 Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,

@@ -8,8 +8,7 @@
 
 namespace ballast {
 
-// Refuses to copy stored codes without what gives them their meaning: scales and biases beside them, and a config that knows them
-// by name.
+// Refuses to copy stored codes without their scales and biases, or without the config that describes them.
 Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options);
 
 // Refuses to replace a quantized model with its decoded weights.

@@ -19,7 +19,7 @@ bool same_kind(DType a, DType b) {
   return info(a).kind == info(b).kind || (is_integer(info(a).kind) && is_integer(info(b).kind));
 }
 
-// Remembers which patterns of an option were of use.
+// Records which patterns of an option matched.
 class Patterns {
  public:
   Patterns(std::string_view option, std::vector<std::string> patterns)
@@ -67,7 +67,7 @@ Result<DType> target_dtype(const TensorInfo& tensor, std::optional<DType> named,
   return meant ? *options.dtype : tensor.dtype;
 }
 
-// Takes the first rename that matches, and notes that it did.
+// Applies the first rename that matches, and records it.
 void rename(TensorSpec& tensor, std::span<const Rename> renames, std::vector<bool>& used) {
   for (std::size_t i = 0; i < renames.size(); ++i) {
     auto name = apply_rename(renames[i], tensor.name);
@@ -82,8 +82,8 @@ Result<void> check_renames(std::span<const Rename> renames) {
   for (const Rename& rename : renames) {
     const auto stars = std::ranges::count(rename.from, '*');
     if (const auto wanted = std::ranges::count(rename.to, '*'); wanted > stars) {
-      return fail(Errc::kInvalidArgument, "rename {} to {}: {} stars cannot stand for {}", quote(rename.from), quote(rename.to),
-                  stars, wanted);
+      return fail(Errc::kInvalidArgument, "rename {} to {}: FROM has {} stars, TO has {}; TO cannot have more",
+                  quote(rename.from), quote(rename.to), stars, wanted);
     }
   }
   return {};
@@ -129,7 +129,7 @@ std::optional<std::string> apply_rename(const Rename& rename, std::string_view n
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options) {
   TRY(check_renames(options.renames));
   if (options.dtype && !can_convert(DType::kF32, *options.dtype)) {
-    return fail(Errc::kUnsupported, "nothing can be converted to {}", name(*options.dtype));
+    return fail(Errc::kUnsupported, "cannot convert to {}", name(*options.dtype));
   }
   Patterns include("include", options.include);
   Patterns exclude("exclude", options.exclude);
@@ -163,11 +163,11 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
     return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(options.renames[i].from));
   }
   if (options.dtype && meant == 0 && !selection.targets.empty()) {
-    selection.warnings.push_back(
-        fmt::format("no tensor is of the kind of {}: name those to convert by a pattern", name(*options.dtype)));
+    selection.warnings.push_back(fmt::format(
+        "no tensor has a dtype of the same kind as {}; name tensors by a pattern to convert them anyway", name(*options.dtype)));
   }
   if (unconvertible > 0) {
-    selection.warnings.push_back(fmt::format("{} of F6 keep their dtype, as their packing is not agreed on",
+    selection.warnings.push_back(fmt::format("{} of F6 keep their dtype, because F6 has no standard packing",
                                              unconvertible == 1 ? "1 tensor" : fmt::format("{} tensors", unconvertible)));
   }
   return selection;

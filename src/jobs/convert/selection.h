@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// What becomes of which tensor, in the order of the model.
+// The tensors to convert, in the order of the model.
 struct Selection {
   std::vector<const TensorInfo*> sources;
   std::vector<TensorSpec> targets;  // one for each source
@@ -17,7 +17,7 @@ struct Selection {
 // Applies include, exclude, renames and dtypes.
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options);
 
-// The name that `rename` makes of `name`; empty if it does not match.
+// `name` after `rename`; empty if it does not match.
 std::optional<std::string> apply_rename(const Rename& rename, std::string_view name);
 
 }  // namespace ballast

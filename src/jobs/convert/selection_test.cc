@@ -56,7 +56,7 @@ TEST_F(Selecting, TakesEverythingAsItIs) { EXPECT_EQ(select({}), "f:F32 i:I32 no
 
 TEST_F(Selecting, ADTypeIsForItsKind) {
   EXPECT_EQ(select({.dtype = DType::kBF16}),
-            "f:BF16 i:I32 norm.h:BF16 b:BOOL s:F6_E2M3 (1 tensor of F6 keep their dtype, as their packing is not agreed on)");
+            "f:BF16 i:I32 norm.h:BF16 b:BOOL s:F6_E2M3 (1 tensor of F6 keep their dtype, because F6 has no standard packing)");
   EXPECT_EQ(select({.dtype = DType::kU8}), "f:F32 i:U8 norm.h:F16 b:BOOL s:F6_E2M3 ");
 }
 
@@ -66,8 +66,8 @@ TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
                     .exclude = {"s"}}),
             "f:F64 i:U8 norm.h:BF16 b:F64 ");
   EXPECT_EQ(select({.dtype = DType::kI8, .include = {"f"}}),
-            "f:F32 (no tensor is of the kind of I8: name those to convert by a pattern)");
-  EXPECT_EQ(select({.dtype = DType::kF6E2M3}), "nothing can be converted to F6_E2M3");
+            "f:F32 (no tensor has a dtype of the same kind as I8; name tensors by a pattern to convert them anyway)");
+  EXPECT_EQ(select({.dtype = DType::kF6E2M3}), "cannot convert to F6_E2M3");
   EXPECT_EQ(select({.dtype_rules = {{.pattern = "s", .dtype = DType::kF32}}}),
             "m: tensor 's': F6_E2M3 cannot be converted to F32");
 }
@@ -77,13 +77,13 @@ TEST_F(Selecting, IncludesExcludesAndRenames) {
             "f:F32 n.h:F16 ");
 }
 
-TEST_F(Selecting, APatternWithoutAMatchIsAMistake) {
+TEST_F(Selecting, UnmatchedPatternsAreErrors) {
   EXPECT_EQ(select({.include = {"x*"}}), "m: include 'x*' matches no tensor");
   EXPECT_EQ(select({.exclude = {"x"}}), "m: exclude 'x' matches no tensor");
   EXPECT_EQ(select({.dtype_rules = {{.pattern = "x", .dtype = DType::kF32}}}), "m: dtype 'x' matches no tensor");
   EXPECT_EQ(select({.renames = {{.from = "x", .to = "y"}}}), "m: rename 'x' matches no tensor");
   EXPECT_TRUE(fails(select_tensors(*model_, {.renames = {{.from = "f", .to = "*"}}}), Errc::kInvalidArgument,
-                    "rename 'f' to '*': 0 stars cannot stand for 1"));
+                    "rename 'f' to '*': FROM has 0 stars, TO has 1; TO cannot have more"));
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ using remote::RemoteFile;
 constexpr unsigned kConnections = 8;
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
 
-// Where a file goes, where it comes from, and what is known of it.
+// A file to download, with its destination and state.
 struct Item {
   WantedFile wanted;
   std::string path;
   std::unique_ptr<RemoteFile> remote;
-  std::unique_ptr<Source> cached;  // what the hub's cache has of it, in place of `remote`
+  std::unique_ptr<Source> cached;  // from the hub's cache, instead of `remote`
   remote::ExpectedSum sum;
   DownloadedFile result;
 
@@ -62,7 +62,7 @@ struct Item {
   std::string journal_path() const { return path + kIncompleteJournalSuffix; }
   std::unexpected<Error> error_here(const Error& error) const { return fail_at(shown(wanted.uri), error); }
 
-  // What tells this file from others, for those who go on with it; empty if nothing does.
+  // Identifies this version of the file, for resuming; empty if unknown.
   std::string mark() const {
     if (cached) return wanted.uri;  // with a commit in it
     const remote::Version& version = remote->version();
@@ -70,7 +70,7 @@ struct Item {
   }
 };
 
-// Sets the time that the server gave, by which the file is known again.
+// Sets the server's modification time, by which a later run recognizes the file.
 void set_time(const std::string& path, const std::string& http_date) {
   const auto time = remote::parse_date(http_date);
   if (!time) return;
@@ -109,7 +109,7 @@ class Downloads {
     std::uint64_t end;
   };
 
-  // Finds out what there is to know of a file, and whether it is there already.
+  // Finds the size and checksum of a file, and whether it is already complete.
   Result<void> open(Item& item) {
     if (auto found = find_cached(item); !found) return item.error_here(found.error());
     if (!item.cached) {
@@ -128,7 +128,7 @@ class Downloads {
     return {};
   }
 
-  // Asks the server. Small files come whole with the first answer, and are kept as long as they are few.
+  // Asks the server. Small files come whole with the first response, and up to kMostKept bytes of them stay in memory.
   Result<void> ask(Item& item) {
     constexpr std::uint64_t kMostKept = std::uint64_t{32} << 20;
     auto address = TRY(address_of(item.wanted.uri));
@@ -143,20 +143,19 @@ class Downloads {
       if (told.is_success()) item.sum = remote::expected_sum(item.wanted.listed, told);
     }
     if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
-      return fail(Errc::kIo, "the server sends {} bytes, its list says {}", item.size(), item.wanted.listed.size);
+      return fail(Errc::kIo, "the server sends {} bytes, its file list says {}", item.size(), item.wanted.listed.size);
     }
     return {};
   }
 
-  // Looks whether the hub's cache has it, whole as far as one can tell; there is nothing else where the network is not to be
-  // used.
+  // Looks in the hub's cache, which is the only source if HF_HUB_OFFLINE is set.
   static Result<void> find_cached(Item& item) {
     if (uri_scheme(item.wanted.uri) != "hf") return {};
     const auto place = TRY(remote::parse_hub_place(item.wanted.uri));
     const auto path = remote::HubCache(place.repo).find(place.revision, place.file);
     const bool is_offline = remote::is_hub_offline();
     if (!path && is_offline) {
-      return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
+      return fail(Errc::kNotFound, "not in the cache, and HF_HUB_OFFLINE forbids the network");
     }
     std::error_code error;
     if (!path || fs::equivalent(*path, item.path, error)) return {};
@@ -170,7 +169,7 @@ class Downloads {
     return {};
   }
 
-  // Before anything is fetched.
+  // Checks the free space before downloading.
   Result<void> check_room(const std::string& folder) const {
     std::uint64_t needed = 0;
     for (const auto& item : items_) {
@@ -180,14 +179,15 @@ class Downloads {
       if (item->result.already_complete) continue;
       const auto sum = checked_add(needed, item->size() - std::min(item->size(), there));
       if (!sum)
-        return fail(Errc::kUnsupported, "{}: {} bytes more than 64 bits can count", shown(item->wanted.uri), item->size());
+        return fail(Errc::kUnsupported, "{}: with {} bytes more, the total does not fit in 64 bits", shown(item->wanted.uri),
+                    item->size());
       needed = *sum;
     }
     struct statvfs disk{};
     if (::statvfs(folder.c_str(), &disk) != 0)
-      return fail_errno(Errc::kWrite, errno, "{}: cannot tell the room left", escape(folder));
+      return fail_errno(Errc::kWrite, errno, "{}: cannot read the free disk space", escape(folder));
     if (const std::uint64_t room = disk.f_bavail * disk.f_frsize; needed > room) {
-      return fail_errno(Errc::kWrite, ENOSPC, "{}: {} bytes are needed, {} are free", escape(folder), needed, room);
+      return fail_errno(Errc::kWrite, ENOSPC, "{}: needs {} bytes, {} are free", escape(folder), needed, room);
     }
     return {};
   }
@@ -206,7 +206,7 @@ class Downloads {
     }
   }
 
-  // At the first part of a file: goes on with what a run before this one left, if that is of the same file.
+  // Called at the first part of a file: resumes an earlier run of the same version.
   Result<void> begin(Item& item) const {
     const std::scoped_lock lock(item.mutex);
     if (item.file) return {};
@@ -228,7 +228,7 @@ class Downloads {
     Item& item = *part.item;
     TRY(begin(item));
     std::uint64_t from = std::min(item.journal->done_until(0, part.begin), part.end);
-    if (!item.has_parts() && from < part.end) from = part.begin;  // there is no going on in the middle
+    if (!item.has_parts() && from < part.end) from = part.begin;  // the server cannot send parts
     if (!advance(from - part.begin, item)) return fail(Errc::kCancelled, "cancelled");
     TRY(fetch_bytes({.item = &item, .begin = from, .end = part.end}));
     const std::scoped_lock lock(item.mutex);
@@ -246,7 +246,7 @@ class Downloads {
       auto written = item.file->write_at(part.begin, front.subspan(part.begin, part.end - part.begin));
       return written ? note(item, part.begin, part.end) : written;
     }
-    constexpr std::uint64_t kNoted = std::uint64_t{512} << 10;  // of each connection, more is lost when it all ends
+    constexpr std::uint64_t kNoted = std::uint64_t{512} << 10;  // at most this much of each connection is lost on a kill
     std::uint64_t at = part.begin;
     std::uint64_t noted = part.begin;
     Result<void> written;
@@ -265,7 +265,7 @@ class Downloads {
     return {};
   }
 
-  // Bytes of a file have come.
+  // Records bytes that were received.
   Result<void> note(Item& item, std::uint64_t begin, std::uint64_t end) {
     TRY(item.journal->add(0, begin, end));
     if (!advance(end - begin, item)) return fail(Errc::kCancelled, "cancelled");
@@ -277,7 +277,7 @@ class Downloads {
     return item.journal->flush();
   }
 
-  // What has come, for the next run. What fails now has failed before.
+  // Saves the progress for the next run. Errors are ignored: the first one is already reported.
   void keep_journals() {
     for (const auto& item : items_) {
       if (!item->journal) continue;
@@ -292,10 +292,10 @@ class Downloads {
       if (!sum) return fail_at(escape(item.kept_path()), sum.error());
       if (*sum != item.sum.hex) {
         item.journal.reset();
-        ::unlink(item.journal_path().c_str());  // begins anew next time
-        return item.error_here(Error{
-            .code = Errc::kCorrupt,
-            .message = fmt::format("what was sent has the {} sum {}, the server says {}", item.sum.kind, *sum, item.sum.hex)});
+        ::unlink(item.journal_path().c_str());  // the next run starts again
+        return item.error_here(Error{.code = Errc::kCorrupt,
+                                     .message = fmt::format("the {} checksum of the download is {}, the server says {}",
+                                                            item.sum.kind, *sum, item.sum.hex)});
       }
       item.result.checksum = item.sum.kind;
     }
@@ -303,7 +303,7 @@ class Downloads {
       TRY(item.file->sync());
     }
     item.journal.reset();
-    ::unlink(item.journal_path().c_str());  // first: it must not be taken for one of the next file
+    ::unlink(item.journal_path().c_str());  // first, so that a new file never meets an old journal
     TRY(item.file->publish());
     set_time(item.path, item.last_modified());
     item.file.reset();
@@ -331,7 +331,7 @@ class Downloads {
   std::mutex mutex_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
-  std::atomic<std::uint64_t> kept_ = 0;  // of first answers
+  std::atomic<std::uint64_t> kept_ = 0;  // bytes of first responses in memory
   std::atomic<std::uint64_t> fetched_ = 0;
 };
 
@@ -353,11 +353,11 @@ class CacheDownload {
     const std::string blobs = cache_.blob("");
     std::error_code error;
     fs::create_directories(blobs, error);
-    if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(blobs));
+    if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot create the directory", escape(blobs));
     std::vector<std::unique_ptr<Item>> items;
     for (WantedFile& file : files) {
       if (!remote::is_hex(file.listed.etag, 40) && !remote::is_hex(file.listed.etag, 64)) {
-        return fail(Errc::kCorrupt, "{}: the hub tells no sum of it", shown(file.uri));
+        return fail(Errc::kCorrupt, "{}: the hub sends no checksum", shown(file.uri));
       }
       links_.push_back({.name = remote::parse_hub_place(file.uri)->file, .etag = file.listed.etag});
       std::string path = cache_.blob(file.listed.etag);
@@ -408,9 +408,9 @@ class CacheDownload {
 }  // namespace
 
 Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options) {
-  if (!is_uri(uri)) return fail(Errc::kInvalidArgument, "{}: is no URI: nothing is to be downloaded", escape(uri));
+  if (!is_uri(uri)) return fail(Errc::kInvalidArgument, "{}: not a URI; there is nothing to download", escape(uri));
   if (folder.empty() && uri_scheme(uri) != "hf") {
-    return fail(Errc::kInvalidArgument, "{}: name a folder for it: only models of the hub have a place of their own", shown(uri));
+    return fail(Errc::kInvalidArgument, "{}: give an output directory; only hf:// models have a default", shown(uri));
   }
   const auto pinned = pin_path(uri, {.stop = options.work.stop});
   if (!pinned) return fail_at(shown(uri), pinned.error());
@@ -424,7 +424,7 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
   TRY(check_output_path(folder));
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot be made", escape(folder));
+  if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot create the directory", escape(folder));
   std::vector<std::unique_ptr<Item>> items;
   for (WantedFile& file : *files) {
     std::string path = (fs::path(folder) / file.listed.name).string();

@@ -25,7 +25,7 @@ bool is_wanted(const std::string& name, const DownloadOptions& options) {
          std::ranges::none_of(options.exclude, matches);
 }
 
-// HTTP has no lists, but a model's own files tell of others: the index of its shards, what was said of parts in Parquet.
+// HTTP has no file lists, but a model's index and Parquet metadata name the other files.
 Result<void> add_told(const std::string& uri, const DownloadOptions& options, std::vector<ListedFile>& files) {
   const auto add = [&](const std::string& name) {
     if (std::ranges::find(files, name, &ListedFile::name) == files.end()) files.push_back({.name = name});
@@ -41,7 +41,7 @@ Result<void> add_told(const std::string& uri, const DownloadOptions& options, st
       const auto index = safetensors::parse_index(*text);
       if (!index) return fail_at(escape(name), index.error());
       for (const auto& entry : index->entries) add(entry.shard);
-    } else if (const auto metadata = parse_parquet_metadata(*text)) {  // other things are called so, too
+    } else if (const auto metadata = parse_parquet_metadata(*text)) {  // other tools use the name as well
       for (const ParquetMetadata::Part& part : metadata->parts) add(part.file);
     }
   }
@@ -67,10 +67,10 @@ Result<void> check_name(const std::string& name) {
   const fs::path path(name);
   const bool is_below = !name.empty() && path.is_relative() && std::ranges::find(path, fs::path("..")) == path.end() &&
                         name.find('\0') == std::string::npos;
-  if (!is_below) return fail(Errc::kCorrupt, "the server names a file {}", quote(name));
+  if (!is_below) return fail(Errc::kCorrupt, "the server lists an unsafe file name, {}", quote(name));
   if (name.ends_with(kIncompleteSuffix) || name.ends_with(kIncompleteJournalSuffix)) {
-    return fail(Errc::kUnsupported,
-                "the server has a file {}, and files that are not whole are called so: leave it out with --exclude", quote(name));
+    return fail(Errc::kUnsupported, "the server has a file {}, a name reserved for partial downloads; leave it out (exclude)",
+                quote(name));
   }
   return {};
 }
@@ -80,11 +80,11 @@ Result<void> check_name(const std::string& name) {
 Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options) {
   const bool has_lists = !is_http(uri);
   auto files = is_folder(uri) ? list_files(uri, options) : Result<std::vector<ListedFile>>();
-  if (has_lists && (!files || files->empty()) && !file_name(uri).empty()) {  // an ending that says nothing
+  if (has_lists && (!files || files->empty()) && !file_name(uri).empty()) {  // a file without an extension
     const auto file = find_file(uri, options);
     if (!file && !files) return std::unexpected(files.error());
     if (file && *file) return std::vector{WantedFile{.listed = **file, .uri = uri}};
-    if (!is_folder(uri)) return fail(Errc::kNotFound, "there is no such file");
+    if (!is_folder(uri)) return fail(Errc::kNotFound, "no such file");
   }
   if (!files) return std::unexpected(files.error());
   if (!is_folder(uri)) return std::vector{WantedFile{.listed = {.name = file_name(uri)}, .uri = uri}};
@@ -95,7 +95,7 @@ Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const Downlo
     std::string file_uri = join_path(uri, file.name);
     wanted.push_back({.listed = std::move(file), .uri = std::move(file_uri)});
   }
-  if (wanted.empty()) return fail(Errc::kNotFound, "has no files{}", options.include.empty() ? "" : " that match");
+  if (wanted.empty()) return fail(Errc::kNotFound, "no files{}", options.include.empty() ? "" : " that match");
   return wanted;
 }
 

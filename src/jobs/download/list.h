@@ -10,18 +10,17 @@
 
 namespace ballast {
 
-// A file to be fetched, with what is known of it.
+// A file to download.
 struct WantedFile {
   ListedFile listed;
   std::string uri;
 };
 
-// Marks files that are not whole yet, and what is known of them.
+// Suffixes of incomplete files and their journals.
 constexpr const char* kIncompleteSuffix = ".ballast-incomplete";
 constexpr const char* kIncompleteJournalSuffix = ".ballast-incomplete.journal";
 
-// The files that a URI stands for, and that the options ask for. Their names lie below a folder, whatever the server says, and
-// none is that of an unfinished file.
+// The files of a URI that the options select. Names are safe: relative, without "..", and not reserved for incomplete files.
 Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options);
 
 }  // namespace ballast

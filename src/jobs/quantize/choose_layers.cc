@@ -25,7 +25,7 @@ bool may_be_equalized(const LayerCoder& coder, std::size_t tensor) {
   return calibration != nullptr && calibration->is_spatial() && calibration->covers(tensor);
 }
 
-// Of a layer that may have any of the bits there are, unless the user named them.
+// All bits that a layer may have, or those that the user set.
 std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
   std::vector<unsigned> all;
   if (plan.is_fixed) return {plan.bits};
@@ -60,7 +60,7 @@ Result<std::vector<BitChoice>> try_bits(const LayerCoder& coder, const OutputPla
   return choices;
 }
 
-// What of the ways to scale the columns makes the least error of outputs in a sample; nothing if it is best not to.
+// The column scales with the least output error in a sample; empty if no scaling is best.
 Result<std::vector<float>> best_equalization(const LayerCoder& coder, std::size_t tensor, const WeightLayout& layout) {
   const auto inputs = TRY(coder.inputs(tensor));
   CodedBuffers buffers;
@@ -79,7 +79,7 @@ Result<std::vector<float>> best_equalization(const LayerCoder& coder, std::size_
   return best;
 }
 
-// What is better in a sample must be so in all rows, and not make the weights worse than they may be.
+// Confirms on all rows that scaling lowers the output error and keeps the weights above min_accuracy.
 Result<bool> is_better(const LayerCoder& coder, std::size_t tensor, const WeightLayout& plain, const WeightLayout& scaled,
                        unsigned threads) {
   const Quality without = TRY(coder.measure(tensor, plain, threads));
@@ -91,9 +91,10 @@ Result<bool> is_better(const LayerCoder& coder, std::size_t tensor, const Weight
 }  // namespace
 
 std::unexpected<Error> below_minimum(const LayerCoder& coder, const WeightLayout& layer, double cosine) {
-  return coder.fail_tensor(layer.name, Errc::kBelowMinimum,
-                           fmt::format("cosine {:.5f} at {} bits is below the minimum of {}; nothing was written", cosine,
-                                       layer.bits, coder.config().min_accuracy));
+  return coder.fail_tensor(
+      layer.name, Errc::kBelowMinimum,
+      fmt::format("cosine {:.5f} at {} bits is below min_accuracy {}; nothing was written; raise bit_width or remove fail_fast",
+                  cosine, layer.bits, coder.config().min_accuracy));
 }
 
 Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads) {
@@ -121,16 +122,16 @@ Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned thre
   return plan.with_bits(bits);
 }
 
-// How columns are scaled, and what that takes, is guessed as for the bits that layers have without a target.
+// Column scales are estimated for the bits that layers have without a target.
 Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output) {
-  constexpr std::uint64_t kDoubt = 25;  // sizes are known to this part, and much better where layers are large
+  constexpr std::uint64_t kDoubt = 25;  // estimates are within 1/25, and much closer for large layers
   SizeFit fit;
   fit.target_ = *coder.config().target_model_size;
   fit.most_uniform_ = fit.target_ + fit.target_ / kDoubt;
   const auto sizes = TRY(coder.scheme().make_size_model());
   const bool is_spatial = coder.calibration() != nullptr && coder.calibration()->is_spatial();
   fit.sizes_are_exact_ = sizes->is_exact() && !is_spatial;
-  OutputPlan largest = output;  // with headers of the most bits
+  OutputPlan largest = output;  // for headers with the most bits
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (!plan[i].is_quantized()) continue;
     WeightLayout layout = coder.layout(i, plan[i]);
@@ -147,7 +148,7 @@ Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const O
 
 std::unexpected<Error> SizeFit::too_small(std::uint64_t least, bool is_known) const {
   const double megabytes = std::ceil(static_cast<double>(least) / 1e3) / 1e3;
-  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest that is possible is {}{:.3f}",
+  return fail(Errc::kInvalidArgument, "target_model_size_mb is {}, the smallest possible is {}{:.3f}",
               static_cast<double>(target_) / 1e6, is_known ? "" : "about ", megabytes);
 }
 
@@ -155,14 +156,14 @@ Result<Plan> SizeFit::choose(const Plan& plan) {
   const std::uint64_t least = std::accumulate(layers_.begin(), layers_.end(), fixed_,
                                               [](std::uint64_t sum, const auto& choices) { return sum + choices.front().bytes; });
   if (tries_ == 0 && least > most_uniform_) {
-    // What is compressed may turn out a little larger, and this is to be possible.
+    // The estimate of a compressed size may be a little low, and the suggested target must be possible.
     return too_small(sizes_are_exact_ ? least : least + least / 100, sizes_are_exact_);
   }
   ++tries_;
   const std::int64_t target = static_cast<std::int64_t>(target_) - missed_;
   const auto beyond_fixed = [&](std::uint64_t bytes) { return bytes - std::min(bytes, fixed_); };
   chosen_ = allot_bits(layers_, target < 0 ? 0 : beyond_fixed(static_cast<std::uint64_t>(target)), beyond_fixed(most_uniform_));
-  if (chosen_.choices.empty()) chosen_.choices.resize(layers_.size());  // no more than these can be tried
+  if (chosen_.choices.empty()) chosen_.choices.resize(layers_.size());  // the smallest
   std::vector<unsigned> bits(plan.size());
   for (std::size_t i = 0; i < layers_.size(); ++i) bits[tensors_[i]] = layers_[i][chosen_.choices[i]].bits;
   return plan.with_bits(bits);
@@ -173,7 +174,7 @@ Result<bool> SizeFit::accept(std::uint64_t made) {
   if (std::ranges::all_of(chosen_.choices, [](std::size_t choice) { return choice == 0; })) return too_small(made, true);
   const std::uint64_t expected = fixed_ + chosen_.bytes;
   if (chosen_.is_uniform) most_uniform_ = expected - 1;
-  // Guesses are off by about as much for any choice. What is off twice has something to it that is not known.
+  // Estimates are off by about the same for every choice. After two misses, leave more room.
   missed_ = static_cast<std::int64_t>(made - expected) + (tries_ < 2 ? 0 : static_cast<std::int64_t>(target_ / 100));
   return false;
 }

@@ -7,20 +7,20 @@
 
 namespace ballast {
 
-// What is decided about layers by trying it on them, before anything is written. Each step turns one plan into another.
+// Decisions about layers that need measurements, before anything is written. Each step turns one plan into another.
 
-// Gives layers that would be below min_accuracy more bits, or with fail_fast gives up. What a sample shows to be good enough by
-// far is not measured; should it not be, the metrics at the end say so.
+// Gives more bits to layers below min_accuracy, or fails with fail_fast. Layers that pass by a wide margin in a sample are not
+// measured in full; if the sample misled, the final metrics show it.
 Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads);
 
-// Gives every layer whose bits the user did not name as many as make the most of the size asked for.
+// Chooses the bits of all layers whose bits the user did not set, to fit a target size with the least error.
 class SizeFit {
  public:
-  // Tries all bits on a sample of each layer. `output` is what of the plan for the output no choice changes.
+  // Tries all bits on a sample of each layer.
   static Result<SizeFit> make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output);
 
   Result<Plan> choose(const Plan& plan);
-  // Given the bytes that the choice took: whether they are few enough. Else something smaller is to be chosen.
+  // Whether the written size fits. If not, call choose() again for a smaller choice.
   Result<bool> accept(std::uint64_t made);
 
  private:
@@ -28,9 +28,9 @@ class SizeFit {
 
   bool sizes_are_exact_ = false;
   std::uint64_t target_ = 0;        // bytes
-  std::uint64_t most_uniform_ = 0;  // a uniform choice may be this large: a target of just its size must not get fewer bits
-  std::uint64_t fixed_ = 0;         // bytes that no choice changes
-  std::int64_t missed_ = 0;         // by how many more than expected were made before
+  std::uint64_t most_uniform_ = 0;  // limit for a uniform choice, so that a target of exactly its size is met with it
+  std::uint64_t fixed_ = 0;         // bytes that do not depend on the choice
+  std::int64_t missed_ = 0;         // bytes by which the last attempt exceeded the estimate
   Allotment chosen_;
   unsigned tries_ = 0;
   std::vector<std::size_t> tensors_;
@@ -40,7 +40,7 @@ class SizeFit {
 // Scales the columns of layers where that lowers the error of their outputs.
 Result<Plan> equalize_layers(const Plan& plan, const LayerCoder& coder, unsigned threads);
 
-// That a layer is not good enough, at the bits it has.
+// The error for a layer below min_accuracy.
 std::unexpected<Error> below_minimum(const LayerCoder& coder, const WeightLayout& layer, double cosine);
 
 }  // namespace ballast

@@ -31,7 +31,7 @@ WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const
   WeightLayout layout{
       .name = std::string(info.name), .dtype = info.dtype, .shape = {info.shape.begin(), info.shape.end()}, .restore = {}};
   if (!plan.is_quantized()) {
-    // Rows of bytes: one for each element of the first dimension if it fills whole bytes, else all at once.
+    // Rows of bytes: one for each index of the first dimension if these are whole bytes, else a single one.
     const std::uint64_t first = info.shape.empty() ? 1 : info.shape.front();
     layout.columns = first != 0 && info.bytes() % first == 0 ? info.bytes() / first : info.bytes();
     layout.rows = layout.columns == 0 ? 0 : info.bytes() / layout.columns;
@@ -75,7 +75,7 @@ Result<QualitySums> LayerCoder::code_rows(std::size_t tensor, const WeightLayout
   if (!known->feedback) return quantize_rows(config_.method, format, layout.dtype, buffers.in, known->importance, out);
   const GptqSums gptq = gptq_rows(format, layout.dtype, buffers.in, *known->feedback, out, known->importance);
   QualitySums sums = gptq.quality;
-  sums.weighted_error = gptq.output_error;  // in which is what is known of inputs that go together
+  sums.weighted_error = gptq.output_error;  // includes the correlations of inputs
   return sums;
 }
 
@@ -113,12 +113,12 @@ Result<void> LayerCoder::check(const WeightLayout& layout, const TensorBlock& bl
   }
   const auto is_finite = [](float value) { return std::isfinite(value); };
   if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {
-    return fail_tensor(layout.name, Errc::kUnsupported, "its values are too far apart for the scale of a group");
+    return fail_tensor(layout.name, Errc::kUnsupported, "the range of its values is too large for the scale of a group");
   }
   return {};
 }
 
-// Runs at equal distances.
+// Reads runs of rows at equal distances.
 Result<void> LayerCoder::read_sample(std::size_t tensor, const WeightLayout& layout, const SampleRows& rows,
                                      CodedBuffers& buffers) const {
   const std::uint64_t row_bytes = layout.source_row_bytes();
@@ -146,7 +146,7 @@ Result<Quality> LayerCoder::try_sample(std::size_t tensor, const WeightLayout& l
   const std::uint64_t rows = buffers.in.size() / layout.source_row_bytes();
   const QualitySums sums = TRY(code_rows(tensor, layout, rows, buffers));
   const TensorBlock block{.tensor = tensor, .first_row = 0, .rows = rows, .number = 0, .count = 1};
-  if (!check(layout, block, sums, buffers)) return Quality{.cosine_similarity = -1};  // measuring it all finds the words for it
+  if (!check(layout, block, sums, buffers)) return Quality{.cosine_similarity = -1};  // measure() will report the error
   return quality_of(sums);
 }
 

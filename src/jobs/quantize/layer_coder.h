@@ -17,7 +17,7 @@
 
 namespace ballast {
 
-// A block on its way, for a thread to fill again and again.
+// Buffers of one block, reused by a thread.
 struct CodedBuffers {
   std::vector<std::byte> in;
   std::vector<std::byte> packed;
@@ -29,29 +29,29 @@ struct CodedBuffers {
   CodedRows filled() { return {.packed = packed, .scales = scales, .offsets = offsets}; }
 };
 
-// Reads rows of a model and quantizes them as a layout says, with what is known of their inputs. Thread-safe. Layouts are given
-// with every call: trying other bits or scales changes no state.
+// Reads rows of a model and quantizes them by a layout, with the statistics of their inputs. Thread-safe. Each call is given a
+// layout, so trying other bits or scales changes no state.
 class LayerCoder {
  public:
   // All are borrowed. `calibration` may be null.
   LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work);
 
-  // How a tensor is stored if it becomes what `plan` says.
+  // The layout of a tensor by `plan`.
   WeightLayout layout(std::size_t tensor, const LayerPlan& plan) const;
 
   Result<void> read(const WeightLayout& layout, std::uint64_t first_row, std::uint64_t rows, std::vector<std::byte>& into) const;
   Result<QualitySums> code(const WeightLayout& layout, const TensorBlock& block, CodedBuffers& buffers) const;
   Result<std::shared_ptr<const LayerInputs>> inputs(std::size_t tensor) const;
-  // What is written of rows that are coded, with what they have for groups of timesteps.
+  // Adds the time-aware parameters to quantized rows.
   Result<CodedBlock> finish(std::size_t tensor, const WeightLayout& layout, CodedBuffers& buffers) const;
 
-  // Rows from all over the tensor, for the two that follow.
+  // Rows spread over the tensor, for try_sample() and largest().
   struct SampleRows {
     std::uint64_t most;
-    std::uint64_t in_a_run;  // a server is asked once for each
+    std::uint64_t in_a_run;  // consecutive rows, read with one request
   };
   Result<void> read_sample(std::size_t tensor, const WeightLayout& layout, const SampleRows& rows, CodedBuffers& buffers) const;
-  // Of the rows in `buffers`, as a first guess. A cosine of -1 if something is wrong with them.
+  // The quality of the rows in `buffers`, as an estimate. Cosine -1 if they cannot be quantized.
   Result<Quality> try_sample(std::size_t tensor, const WeightLayout& layout, CodedBuffers& buffers) const;
   // The largest magnitude in each column.
   Result<std::vector<float>> largest(const WeightLayout& layout, const CodedBuffers& buffers) const;

@@ -27,7 +27,7 @@ std::string hash_of(std::string_view text) {
   return hash.hex();
 }
 
-// What makes two runs the same work: threads and memory as such do not change a byte.
+// Identifies the work. Threads and memory are left out, because the output does not depend on them.
 std::string make_key(const LayerCoder& coder, Modality modality) {
   QuantizeConfig config = coder.config();
   config.num_threads = 0;
@@ -36,7 +36,7 @@ std::string make_key(const LayerCoder& coder, Modality modality) {
   std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(model));
   if (const Calibration* const calibration = coder.calibration()) {
     text += files_json(calibration->statistics().file()) + "\n";
-    // Which Hessians are used depends on the memory that there is.
+    // The memory limit decides which Hessians are used.
     for (std::size_t i = 0; i < model.tensors().size(); ++i) text += calibration->has_feedback(i) ? '1' : '0';
     text += "\n";
   }
@@ -46,7 +46,7 @@ std::string make_key(const LayerCoder& coder, Modality modality) {
   return hash_of(text);
 }
 
-// The key, and when the files were changed.
+// Also covers when the files changed.
 Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& key) {
   const std::string files = TRY(describe_files(coder.model()));
   if (coder.calibration() == nullptr) return hash_of(key + files);
@@ -108,7 +108,7 @@ bool is_finished(const std::string& directory, const OutputPlan& output, const L
   if (coder.scheme().finished_key(directory) != output.key) return false;
   const auto written = Weights::open(directory);
   if (!written || !written->time_boundaries()) return false;
-  // By the time of change, which unlike that of the last write nobody can set back.
+  // By ctime, which unlike mtime cannot be set back.
   struct stat made{};
   const std::string last = fmt::format("{}/{}", directory, coder.scheme().last_file());
   if (::stat(last.c_str(), &made) != 0) return false;

@@ -32,7 +32,7 @@ Result<void> check(const TensorView& weights, const QuantizeLayerOptions& option
   }
   const auto elements = checked_elements(weights.shape);
   if (!elements || *elements == 0 || weights.shape.size() < 2) {
-    return fail(Errc::kInvalidArgument, "tensor {}: shape {} is no matrix", quote(weights.name), to_string(weights.shape));
+    return fail(Errc::kInvalidArgument, "tensor {}: shape {} is not a matrix", quote(weights.name), to_string(weights.shape));
   }
   const auto all_bits = checked_mul(*elements, bits(weights.dtype));
   if (!all_bits || *all_bits / 8 != weights.bytes.size() || *all_bits % 8 != 0) {
@@ -58,11 +58,11 @@ Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeL
   layer.columns = is_mlx ? weights.shape.back() : elements / weights.shape.front();
   layer.rows = elements / layer.columns;
   if (is_mlx && layer.columns % layer.group_size != 0) {
-    return fail(Errc::kUnsupported, "tensor {}: {} columns are not a multiple of the group size {}, which MLX needs",
+    return fail(Errc::kUnsupported, "tensor {}: {} columns are not a multiple of group_size {}, as MLX requires",
                 quote(weights.name), layer.columns, layer.group_size);
   }
   if (!options.importance.empty() && options.importance.size() != layer.columns) {
-    return fail(Errc::kInvalidArgument, "tensor {}: importance of {} columns, there are {}", quote(weights.name),
+    return fail(Errc::kInvalidArgument, "tensor {}: importance has {} values, the tensor has {} columns", quote(weights.name),
                 options.importance.size(), layer.columns);
   }
   const RowFormat format = format_of(layer, weights.dtype);
@@ -88,7 +88,7 @@ Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeL
   QualitySums all;
   for (const QualitySums& block : sums) all.add(block);
   if (!std::isfinite(all.weights)) {
-    return fail(Errc::kCorrupt, "tensor {}: some of its values are NaN or infinite", quote(weights.name));
+    return fail(Errc::kCorrupt, "tensor {}: some values are NaN or infinite", quote(weights.name));
   }
   layer.quality = quality_of(all);
   return layer;

@@ -29,7 +29,7 @@ Matrix waves(std::vector<std::uint64_t> shape) {
   return matrix;
 }
 
-TEST(QuantizeLayer, ComesBackNearlyTheSame) {
+TEST(QuantizeLayer, RoundTripIsClose) {
   for (const QuantizeFormat format : {QuantizeFormat::kParquet, QuantizeFormat::kMlx}) {
     const auto layer = quantize_layer(waves({10, 3, 64}).view(), {.bits = 8, .group_size = 32, .format = format});
     ASSERT_TRUE(layer) << layer.error().message;
@@ -64,13 +64,13 @@ TEST(QuantizeLayer, ImportantColumnsAreNearer) {
 TEST(QuantizeLayer, Refuses) {
   const Matrix matrix = waves({4, 48});
   EXPECT_TRUE(fails(quantize_layer(matrix.view(), {.group_size = 32, .format = QuantizeFormat::kMlx}), Errc::kUnsupported,
-                    "tensor 'w': 48 columns are not a multiple of the group size 32, which MLX needs"));
+                    "tensor 'w': 48 columns are not a multiple of group_size 32, as MLX requires"));
   EXPECT_TRUE(fails(quantize_layer(matrix.view(), {.importance = {1, 2}}), Errc::kInvalidArgument,
-                    "tensor 'w': importance of 2 columns, there are 48"));
-  EXPECT_TRUE(fails(quantize_layer(waves({48}).view()), Errc::kInvalidArgument, "tensor 'w': shape [48] is no matrix"));
+                    "tensor 'w': importance has 2 values, the tensor has 48 columns"));
+  EXPECT_TRUE(fails(quantize_layer(waves({48}).view()), Errc::kInvalidArgument, "tensor 'w': shape [48] is not a matrix"));
   Matrix bad = waves({4, 48});
   bad.values[9] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(fails(quantize_layer(bad.view()), Errc::kCorrupt, "tensor 'w': some of its values are NaN or infinite"));
+  EXPECT_TRUE(fails(quantize_layer(bad.view()), Errc::kCorrupt, "tensor 'w': some values are NaN or infinite"));
   TensorView cut = matrix.view();
   cut.bytes = cut.bytes.first(100);
   EXPECT_TRUE(fails(quantize_layer(cut), Errc::kInvalidArgument, "tensor 'w': 100 bytes for 192 values of F32"));

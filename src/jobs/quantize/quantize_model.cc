@@ -16,6 +16,7 @@
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
 #include "model/state.h"
+#include "output/file.h"
 #include "quantize/gptq.h"
 #include "scheme/foreign.h"
 #include "scheme/reader.h"
@@ -31,8 +32,8 @@ std::uint64_t bytes_of(const std::vector<QuantizedWriter::File>& files) {
   return bytes;
 }
 
-// How many threads the memory limit leaves room for. A thread has the source's bytes of a block and what becomes of them; what a
-// format gathers, and names and headers, have the rest. Hessians are kept in what is left then.
+// The number of threads that fit in the memory limit. Each thread has a block's source bytes and its result; a fixed part is for
+// the writer, names and headers. The rest is for Hessians.
 Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& output) {
   constexpr std::uint64_t kFixed = std::uint64_t{128} << 20;
   const QuantizeConfig& config = coder.config();
@@ -43,14 +44,15 @@ Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& outpu
   for (const TensorBlock& block : output.blocks) {
     const WeightLayout& weight = output.weights[block.tensor];
     const RowFormat format = weight.format();
-    // With the most bits that it may still be given.
+    // With the most bits that it may get later.
     const std::uint64_t coded = weight.is_quantized() ? format.columns + format.groups() * 2 * sizeof(float) : 0;
     const bool has_feedback = calibration != nullptr && calibration->has_feedback(block.tensor);
     if (has_feedback) fixed = std::max(fixed, kFixed + 2 * Feedback::bytes(format.columns));
     const std::uint64_t bytes = block.rows * (weight.source_row_bytes() + coded) + (has_feedback ? gptq_bytes(format) : 0);
     if (bytes > limit / 2) {
-      return coder.fail_tensor(weight.name, Errc::kUnsupported,
-                               fmt::format("a block of it takes {} bytes, half of the memory limit is {}", bytes, limit / 2));
+      return coder.fail_tensor(
+          weight.name, Errc::kUnsupported,
+          fmt::format("a block takes {} bytes, half of the memory limit is {}; raise max_memory_limit_mb", bytes, limit / 2));
     }
     largest = std::max(largest, bytes);
   }
@@ -61,7 +63,7 @@ Result<unsigned> choose_threads(const LayerCoder& coder, const OutputPlan& outpu
   return threads;
 }
 
-// Codes the blocks of one output plan and writes them.
+// Quantizes the blocks of one output plan and writes them.
 class Run {
  public:
   Run(const LayerCoder& coder, const OutputPlan& output, const WorkOptions& work, unsigned threads)
@@ -92,7 +94,7 @@ class Run {
         [&](std::size_t i) { return BlockDone{.bytes = source_bytes(i), .what = weight_of(i).name}; });
   }
 
-  // Blocks that an earlier run wrote are compared as they are on the disk.
+  // Measures the blocks of an earlier run from the files.
   Result<void> measure_skipped(const std::string& directory) {
     if (!has_skipped()) return {};
     const Weights weights = TRY(Weights::open(directory));
@@ -106,10 +108,10 @@ class Run {
       CodedBuffers& own = buffers[worker];
       TRY(coder_.read(weight, block.first_row, block.rows, own.in));
       const Weight* const stored = written.find(weight.name);
-      if (stored == nullptr) return coder_.fail_tensor(weight.name, Errc::kCorrupt, "is missing from the output");
+      if (stored == nullptr) return coder_.fail_tensor(weight.name, Errc::kCorrupt, "missing from the output");
       TRY(written.read_codes(*stored, block.first_row, own.rows(format, block.rows)));
       sums_[i] = compare_rows(format, weight.dtype, own.in, own.packed, own.scales, own.offsets);
-      sums_[i].weighted = std::numeric_limits<double>::quiet_NaN();  // not known any more
+      sums_[i].weighted = std::numeric_limits<double>::quiet_NaN();  // the files do not record it
       return {};
     };
     return BlockLoop{.work = work_, .threads = threads_}.run(output_.blocks.size(), measure,
@@ -129,7 +131,7 @@ class Run {
     return finish_block(output_.blocks[block].tensor);
   }
 
-  // With fail_fast, blocks of an earlier run are coded again to measure them.
+  // With fail_fast, blocks of an earlier run are quantized again to measure them.
   Result<void> code_block(QuantizedWriter& writer, std::size_t block, CodedBuffers& buffers) {
     const TensorBlock& at = output_.blocks[block];
     const WeightLayout& weight = weight_of(block);
@@ -145,7 +147,7 @@ class Run {
     return writer.write(block, coded);
   }
 
-  // With fail_fast, the last block of a layer decides whether the layer is good enough.
+  // With fail_fast, checks a layer after its last block.
   Result<void> finish_block(std::size_t tensor) {
     const std::scoped_lock lock(mutex_);
     if (--blocks_left_[tensor] > 0) return {};
@@ -171,7 +173,7 @@ class Run {
   std::atomic<bool> has_time_bias_ = false;
 };
 
-// Bits and column scales of layers, by trying them.
+// Chooses the bits and column scales of layers by measuring.
 Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<SizeFit>& fit, unsigned threads) {
   auto chosen = fit ? fit->choose(plan) : raise_bits(plan, coder, threads);
   if (!chosen && fit) return fail_at(escape(coder.model().path()), chosen.error());
@@ -179,14 +181,14 @@ Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<Siz
   return equalize_layers(*chosen, coder, threads);
 }
 
-// Threads and memory that the caller gives for this run win over those in the config.
+// Threads and memory limit of this call override those of the config.
 QuantizeOptions with_own_limits(QuantizeOptions options) {
   if (options.work.threads != 0) options.config.num_threads = options.work.threads;
   if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
   return options;
 }
 
-// What a run needs before it chooses bits by trying them.
+// The inputs to choose().
 struct Prepared {
   Modality modality;
   Plan plan;
@@ -228,7 +230,7 @@ Result<std::optional<SizeFit>> fit_size(const Prepared& prepared) {
   return std::move(*fit);
 }
 
-// Where a size is asked for and what was made is larger, it is made again with fewer bits.
+// If the output exceeds the target size, writes it again with fewer bits.
 Result<QuantizeReport> write_output(const Prepared& prepared, const std::string& directory, const QuantizeOptions& options) {
   const LayerCoder& coder = prepared.coder;
   auto fit = TRY(fit_size(prepared));
@@ -258,16 +260,17 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
 }
 
 Result<void> check_directory(const Model& model, const std::string& directory) {
+  TRY(check_output_path(directory));
   if (directory.ends_with(".safetensors")) {
-    return fail(Errc::kInvalidArgument, "{}: quantized models are directories: name one without .safetensors", escape(directory));
+    return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without .safetensors",
+                escape(directory));
   }
   for (const ModelFile& file : model.files()) {
     std::error_code different;
-    if (!fs::exists(file.path, different)) continue;  // it is in memory
+    if (!fs::exists(file.path, different)) continue;  // a model in memory
     const fs::path folder = fs::path(file.path).parent_path();
     if (!fs::equivalent(folder.empty() ? "." : folder, directory, different) || different) continue;
-    return fail(Errc::kInvalidArgument, "{}: is where the model is read from, and quantizing cannot be undone: name another",
-                escape(directory));
+    return fail(Errc::kInvalidArgument, "{}: the model is read from here; give another output directory", escape(directory));
   }
   return {};
 }

@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// Which layers are not good enough, the first few by name.
+// Names the first few layers below min_accuracy.
 std::string describe_below(const std::vector<LayerReport>& layers, const QuantizeConfig& config) {
   constexpr std::size_t kFew = 3;
   std::vector<std::string> names;
@@ -23,8 +23,8 @@ std::string describe_below(const std::vector<LayerReport>& layers, const Quantiz
   }
   const std::size_t count = names.size();
   names.resize(std::min(count, kFew));
-  return fmt::format("{} of {} layers below the minimum cosine of {}{}: {}{}", count, layers.size(), config.min_accuracy,
-                     config.target_model_size ? ", as the size leaves them no more bits" : " even with 8 bits",
+  return fmt::format("{} of {} layers are below min_accuracy {}{}: {}{}", count, layers.size(), config.min_accuracy,
+                     config.target_model_size ? ", because target_model_size_mb leaves no more bits" : " even with 8 bits",
                      fmt::join(names, ", "), count > kFew ? ", ..." : "");
 }
 
@@ -33,22 +33,22 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
   const QuantizeConfig& config = finished.coder.config();
   const Calibration* const calibration = finished.coder.calibration();
   if (config.enable_time_aware.value_or(false) && calibration == nullptr) {
-    warnings.push_back(fmt::format(
-        "enable_time_aware has no effect without statistics of activations: 1 time group instead of {}", config.num_time_groups));
+    warnings.push_back(fmt::format("enable_time_aware has no effect without activation statistics: 1 time group instead of {}",
+                                   config.num_time_groups));
   }
   if (config.enable_spatial.value_or(false) && calibration == nullptr) {
-    warnings.emplace_back("enable_spatial has no effect without statistics of activations");
+    warnings.emplace_back("enable_spatial has no effect without activation statistics");
   }
   if (calibration != nullptr) std::ranges::copy(calibration->warnings(), std::back_inserter(warnings));
   if (calibration != nullptr && calibration->groups() > 1 && !finished.has_time_bias && !finished.has_skipped) {
-    warnings.emplace_back("no time_bias is more than chance: record more inputs at each timestep, and their count");
+    warnings.emplace_back("no time bias is significant; record more inputs per timestep, and their counts");
   }
   if (finished.coder.scheme().last_file() == kParquetMetadataFile &&
       std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
-    warnings.push_back(fmt::format("the model's {} is left out: the format has its own", kParquetMetadataFile));
+    warnings.push_back(fmt::format("the model's {} is not copied; the output has its own", kParquetMetadataFile));
   }
   if (const std::string folders = folders_in(finished.coder.model().directory()); !folders.empty()) {
-    warnings.push_back(fmt::format("folders of the model are not copied: {}", folders));
+    warnings.push_back(fmt::format("subdirectories are not copied: {}", folders));
   }
   return warnings;
 }
@@ -101,8 +101,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
   }
   if (report.layers.empty() && report.unquantized > 0) {
     report.warnings.emplace_back(
-        "nothing was quantized: every tensor is a vector, has no floats or is kept by its name; weights need "
-        "two dimensions or more");
+        "nothing was quantized: every tensor has fewer than two dimensions, is not floating point or is excluded by its name");
   }
   if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
   const QuantizeConfig& config = finished.coder.config();

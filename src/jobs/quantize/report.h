@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// An output that is in its place, with what was measured on the way. Borrows.
+// A committed output with its measurements. Borrows.
 struct FinishedOutput {
   const LayerCoder& coder;
   const OutputPlan& output;
@@ -24,7 +24,7 @@ QuantizeReport make_report(const FinishedOutput& finished);
 
 QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality);
 
-// Fills in what follows from the layers: the figures of all together, bits per weight, and whether all are good enough.
+// Computes the totals from the layers: metrics, bits per weight, and whether all layers pass.
 void summarize_layers(QuantizeReport& report, double min_accuracy);
 
 }  // namespace ballast

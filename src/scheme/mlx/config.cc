@@ -42,7 +42,7 @@ TensorQuantization defaults_of(QuantizationMode mode) {
   return {};
 }
 
-// What an object says; the rest it inherits.
+// The settings of one object; those not given are inherited.
 struct Settings {
   std::optional<std::int64_t> bits;
   std::optional<std::int64_t> group_size;
@@ -52,19 +52,19 @@ struct Settings {
 };
 
 Result<void> read_number(std::optional<std::int64_t>& out, std::string_view key, element value) {
-  if (out) return fail(Errc::kCorrupt, "{} is there twice", key);
+  if (out) return fail(Errc::kCorrupt, "{} is given twice", key);
   out = whole_number(value);
   if (!out) return fail(Errc::kCorrupt, "{} is {}, expected a whole number", key, describe(value));
   return {};
 }
 
 Result<void> read_mode(std::optional<QuantizationMode>& out, element value) {
-  if (out) return fail(Errc::kCorrupt, "mode is there twice");
+  if (out) return fail(Errc::kCorrupt, "mode is given twice");
   std::string_view text;
   if (value.get(text) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "mode is {}, expected a string", describe(value));
   const auto mode = std::ranges::find(kModes, text, [](QuantizationMode known) { return name(known); });
   if (mode == kModes.end()) {
-    return fail(Errc::kUnsupported, "mode is {}, there are affine, mxfp4, mxfp8 and nvfp4", describe(value));
+    return fail(Errc::kUnsupported, "mode is {}, it must be affine, mxfp4, mxfp8 or nvfp4", describe(value));
   }
   out = *mode;
   return {};
@@ -86,10 +86,10 @@ Result<unsigned> check(std::string_view key, std::int64_t value, std::initialize
   for (const unsigned number : known) {
     if (value == number) return number;
   }
-  return fail(Errc::kCorrupt, "{} is {}, {} has {}", key, value, name(mode), fmt::join(known, ", "));
+  return fail(Errc::kCorrupt, "{} is {}, mode {} allows {}", key, value, name(mode), fmt::join(known, ", "));
 }
 
-// A mode other than the inherited one has numbers of its own.
+// A mode other than the inherited one has its own defaults.
 Result<TensorQuantization> complete(const Settings& settings, const TensorQuantization& inherited) {
   const QuantizationMode mode = settings.mode.value_or(QuantizationMode::kAffine);
   const TensorQuantization own = defaults_of(mode);
@@ -105,17 +105,17 @@ Result<TensorQuantization> complete(const Settings& settings, const TensorQuanti
 
 Result<void> add(MlxQuantization& config, std::string_view tensor, std::optional<TensorQuantization> quantization) {
   if (!config.per_tensor.try_emplace(std::string(tensor), quantization).second) {
-    return fail(Errc::kCorrupt, "{} is there twice", quote(tensor));
+    return fail(Errc::kCorrupt, "{} is given twice", quote(tensor));
   }
   if (tensor.find_first_of("*?[") == std::string_view::npos) return {};
   config.patterns.emplace_back(tensor);
   if (config.patterns.size() <= kMostPatterns) return {};
-  return fail(Errc::kUnsupported, "there are more than {} patterns, {} is the first of the rest", kMostPatterns, quote(tensor));
+  return fail(Errc::kUnsupported, "more than {} patterns; {} is the first too many", kMostPatterns, quote(tensor));
 }
 
 enum class Others { kIgnored, kRefused };
 
-// Objects that set something, true and false are overrides. Others may stand beside them in a section.
+// Objects with settings, true and false are overrides. A section may contain other values as well.
 Result<void> read_overrides(MlxQuantization& config, object section, Others others) {
   for (const auto [key, value] : section) {
     object nested;
@@ -137,7 +137,7 @@ Result<void> read_overrides(MlxQuantization& config, object section, Others othe
   return {};
 }
 
-// Empty where there is none, or null.
+// Empty if it is missing or null.
 Result<std::optional<object>> find_section(object scope, std::string_view key) {
   const auto found = scope[key];
   if (found.error() != simdjson::SUCCESS || found.is_null()) return std::nullopt;
@@ -168,7 +168,7 @@ Result<void> check_quantizer(object section) {
   if (section["mode"].get(mode) != simdjson::SUCCESS) mode = name(QuantizationMode::kAffine);
   std::string_view text;
   if (method.get(text) == simdjson::SUCCESS && (text == "mlx" || text == mode)) return {};
-  return fail(Errc::kUnsupported, "quant_method is {}, only MLX's weights can be read", describe(method.value_unsafe()));
+  return fail(Errc::kUnsupported, "quant_method is {}; only MLX weights can be read", describe(method.value_unsafe()));
 }
 
 // Older sections of other quantizers do not name them.
@@ -177,7 +177,7 @@ Result<void> check_shared_section(object section) {
   const auto method = section["quant_method"];
   const bool named = method.error() == simdjson::SUCCESS && !method.is_null();
   if (named || section["bits"].error() == simdjson::SUCCESS) return {};
-  return fail(Errc::kUnsupported, "it has no bits, so it is not MLX's, and only MLX's weights can be read");
+  return fail(Errc::kUnsupported, "has no bits, so it is not from MLX; only MLX weights can be read");
 }
 
 Result<object> parse_object(simdjson::dom::parser& parser, std::string_view text) {

@@ -155,39 +155,39 @@ TEST(MlxQuantization, EveryNumberIsChecked) {
   const auto corrupt = [](std::string_view text, std::string_view message) {
     EXPECT_TRUE(fails(parse_mlx_quantization(text), Errc::kCorrupt, message)) << text;
   };
-  corrupt(R"({"bits": 7})", "bits is 7, affine has 2, 3, 4, 5, 6, 8");
-  corrupt(R"({"bits": 0})", "bits is 0, affine has 2, 3, 4, 5, 6, 8");
-  corrupt(R"({"bits": -4})", "bits is -4, affine has 2, 3, 4, 5, 6, 8");
-  corrupt(R"({"bits": 4294967300})", "bits is 4294967300, affine has 2, 3, 4, 5, 6, 8");
+  corrupt(R"({"bits": 7})", "bits is 7, mode affine allows 2, 3, 4, 5, 6, 8");
+  corrupt(R"({"bits": 0})", "bits is 0, mode affine allows 2, 3, 4, 5, 6, 8");
+  corrupt(R"({"bits": -4})", "bits is -4, mode affine allows 2, 3, 4, 5, 6, 8");
+  corrupt(R"({"bits": 4294967300})", "bits is 4294967300, mode affine allows 2, 3, 4, 5, 6, 8");
   corrupt(R"({"bits": 4.5})", "bits is 4.5, expected a whole number");
   corrupt(R"({"bits": 1e300})", "bits is 1e+300, expected a whole number");
   corrupt(R"({"bits": "4"})", "bits is '4', expected a whole number");
   corrupt(R"({"bits": null})", "bits is null, expected a whole number");
   corrupt(R"({"bits": {"bits": 4}})", R"(bits is {\"bits\":4}, expected a whole number)");
-  corrupt(R"({"group_size": 0})", "group_size is 0, affine has 32, 64, 128, 256");
-  corrupt(R"({"group_size": 16})", "group_size is 16, affine has 32, 64, 128, 256");
+  corrupt(R"({"group_size": 0})", "group_size is 0, mode affine allows 32, 64, 128, 256");
+  corrupt(R"({"group_size": 16})", "group_size is 16, mode affine allows 32, 64, 128, 256");
   corrupt(R"({"group_size": 18446744073709551680})", "group_size is 1.8446744073709552e+19, expected a whole number");
-  corrupt(R"({"mode": "mxfp4", "bits": 8})", "bits is 8, mxfp4 has 4");
-  corrupt(R"({"mode": "nvfp4", "group_size": 32})", "group_size is 32, nvfp4 has 16");
+  corrupt(R"({"mode": "mxfp4", "bits": 8})", "bits is 8, mode mxfp4 allows 4");
+  corrupt(R"({"mode": "nvfp4", "group_size": 32})", "group_size is 32, mode nvfp4 allows 16");
   corrupt(R"({"mode": 4})", "mode is 4, expected a string");
-  corrupt(R"({"per_tensor": {"a.b": {"bits": 1}}})", "per_tensor: 'a.b': bits is 1, affine has 2, 3, 4, 5, 6, 8");
-  corrupt(R"({"a.b": {"bits": 4, "group_size": 65}})", "'a.b': group_size is 65, affine has 32, 64, 128, 256");
+  corrupt(R"({"per_tensor": {"a.b": {"bits": 1}}})", "per_tensor: 'a.b': bits is 1, mode affine allows 2, 3, 4, 5, 6, 8");
+  corrupt(R"({"a.b": {"bits": 4, "group_size": 65}})", "'a.b': group_size is 65, mode affine allows 32, 64, 128, 256");
   EXPECT_TRUE(fails(parse_mlx_quantization_section(R"({"quantization": {"a.b": {"bits": true}}})"), Errc::kCorrupt,
                     "quantization: 'a.b': bits is true, expected a whole number"));
 }
 
 TEST(MlxQuantization, UnknownModeIsUnsupported) {
   EXPECT_TRUE(fails(parse_mlx_quantization(R"({"mode": "nf4"})"), Errc::kUnsupported,
-                    "mode is 'nf4', there are affine, mxfp4, mxfp8 and nvfp4"));
+                    "mode is 'nf4', it must be affine, mxfp4, mxfp8 or nvfp4"));
 }
 
-TEST(MlxQuantization, WhatIsThereTwiceIsCorrupt) {
-  EXPECT_TRUE(fails(parse_mlx_quantization(R"({"bits": 4, "bits": 8})"), Errc::kCorrupt, "bits is there twice"));
-  EXPECT_TRUE(fails(parse_mlx_quantization(R"({"mode": "affine", "mode": "mxfp4"})"), Errc::kCorrupt, "mode is there twice"));
+TEST(MlxQuantization, DuplicatesAreCorrupt) {
+  EXPECT_TRUE(fails(parse_mlx_quantization(R"({"bits": 4, "bits": 8})"), Errc::kCorrupt, "bits is given twice"));
+  EXPECT_TRUE(fails(parse_mlx_quantization(R"({"mode": "affine", "mode": "mxfp4"})"), Errc::kCorrupt, "mode is given twice"));
   EXPECT_TRUE(fails(parse_mlx_quantization(R"({"per_tensor": {"a": {"bits": 4}, "a": {"bits": 8}}})"), Errc::kCorrupt,
-                    "per_tensor: 'a' is there twice"));
+                    "per_tensor: 'a' is given twice"));
   EXPECT_TRUE(fails(parse_mlx_quantization(R"({"a": {"bits": 4}, "per_tensor": {"a": false}})"), Errc::kCorrupt,
-                    "per_tensor: 'a' is there twice"));
+                    "per_tensor: 'a' is given twice"));
 }
 
 TEST(MlxQuantization, WrongKindsAreCorrupt) {
@@ -211,13 +211,13 @@ TEST(MlxQuantization, NamesAreEscapedInMessages) {
 TEST(MlxQuantization, OtherQuantizersAreUnsupported) {
   for (const char* const method : {"gptq", "awq", "fp8", "bitsandbytes", "compressed-tensors", "mxfp4"}) {
     const std::string section = fmt::format(R"({{"quant_method": "{}", "bits": 4, "group_size": 128}})", method);
-    const std::string reason = fmt::format("quant_method is '{}', only MLX's weights can be read", method);
+    const std::string reason = fmt::format("quant_method is '{}'; only MLX weights can be read", method);
     EXPECT_TRUE(fails(parse_mlx_quantization_section(fmt::format(R"({{"quantization_config": {}}})", section)),
                       Errc::kUnsupported, "quantization_config: " + reason));
     EXPECT_TRUE(fails(parse_mlx_quantization(section), Errc::kUnsupported, reason));
   }
   EXPECT_TRUE(fails(parse_mlx_quantization_section(R"({"quantization_config": {"load_in_8bit": true}})"), Errc::kUnsupported,
-                    "quantization_config: it has no bits, so it is not MLX's, and only MLX's weights can be read"));
+                    "quantization_config: has no bits, so it is not from MLX; only MLX weights can be read"));
 }
 
 TEST(MlxQuantization, TooManyPatternsAreUnsupported) {
@@ -225,7 +225,7 @@ TEST(MlxQuantization, TooManyPatternsAreUnsupported) {
   for (int i = 1; i < 1000; ++i) text += fmt::format(R"(, "a{}*": false)", i);
   EXPECT_THAT(parse(text + "}}").patterns, SizeIs(1000));
   EXPECT_TRUE(fails(parse_mlx_quantization(text + R"(, "b*": false}})"), Errc::kUnsupported,
-                    "per_tensor: there are more than 1000 patterns, 'b*' is the first of the rest"));
+                    "per_tensor: more than 1000 patterns; 'b*' is the first too many"));
 }
 
 TEST(MlxQuantization, FileOfItsOwnWinsOverTheModelsConfig) {
@@ -242,10 +242,10 @@ TEST(MlxQuantization, FileOfItsOwnWinsOverTheModelsConfig) {
 TEST(MlxQuantization, ErrorsNameTheFile) {
   const TempDir dir;
   const std::string model = dir.write("config.json", R"({"quantization": {"bits": 9}})");
-  EXPECT_TRUE(
-      fails(read_mlx_quantization(dir.path()), Errc::kCorrupt, model + ": quantization: bits is 9, affine has 2, 3, 4, 5, 6, 8"));
+  EXPECT_TRUE(fails(read_mlx_quantization(dir.path()), Errc::kCorrupt,
+                    model + ": quantization: bits is 9, mode affine allows 2, 3, 4, 5, 6, 8"));
   const std::string own = dir.write("quantization_config.json", R"({"bits": 9})");
-  EXPECT_TRUE(fails(read_mlx_quantization(dir.path()), Errc::kCorrupt, own + ": bits is 9, affine has 2, 3, 4, 5, 6, 8"));
+  EXPECT_TRUE(fails(read_mlx_quantization(dir.path()), Errc::kCorrupt, own + ": bits is 9, mode affine allows 2, 3, 4, 5, 6, 8"));
   std::filesystem::remove(own);
   std::filesystem::create_symlink(dir.path("nowhere"), own);
   EXPECT_TRUE(fails(read_mlx_quantization(dir.path()), Errc::kNotFound, own + ": cannot open: No such file or directory"));

@@ -17,8 +17,8 @@ struct MlxRows {
   std::span<const std::byte> biases;  // like the scales, or empty for none
 };
 
-// The numbers that the codes stand for, as F64, F32, F16 or BF16, to the bit as mlx.core.dequantize gives them on a CPU. Affine
-// ones are multiplied and added in the dtype of the scales, `format.parameters`, and rounded to it both times, then converted.
+// Dequantizes to F64, F32, F16 or BF16, bit for bit as mlx.core.dequantize on a CPU. Affine codes are multiplied and added in the
+// dtype of the scales, `format.parameters`, rounded to it both times, then converted.
 // Others are multiplied in `dtype`. The number of rows is what `packed` has; `out` has room for them, at any address.
 void dequantize_mlx_rows(QuantizationMode mode, const RowFormat& format, const MlxRows& rows, DType dtype,
                          std::span<std::byte> out);

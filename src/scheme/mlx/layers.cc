@@ -34,7 +34,7 @@ std::string describe(const TensorInfo& tensor) { return fmt::format("{} {}", nam
 
 bool is_parameter(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// Finds out whether the parts of one layer agree; keeps the model to tell where they do not.
+// Checks that the parts of one layer agree; the model is for messages.
 class LayerCheck {
  public:
   LayerCheck(const Model& model, MlxLayer& layer) : model_(&model), layer_(&layer) {}
@@ -56,7 +56,7 @@ class LayerCheck {
     const TensorInfo& packed = *layer_->packed;
     const TensorInfo& scales = *layer_->scales;
     if (packed.dtype != DType::kU32 && packed.dtype != DType::kU8) {
-      return error(packed, Errc::kUnsupported, "has scales, but codes are packed as U32 or U8, not {}", name(packed.dtype));
+      return error(packed, Errc::kUnsupported, "has scales, but packed weights are U32 or U8, not {}", name(packed.dtype));
     }
     if (affine && !is_parameter(scales.dtype)) {
       return error(scales, Errc::kCorrupt, "affine scales are F32, F16 or BF16, not {}", name(scales.dtype));
@@ -82,7 +82,7 @@ class LayerCheck {
       return error(packed, Errc::kCorrupt, "has scales, but shape {} is empty", to_string(packed.shape));
     const auto row_bits = checked_mul(packed.shape.back(), bits(packed.dtype));
     if (!row_bits || *row_bits % code_bits != 0) {
-      return error(packed, Errc::kCorrupt, "rows of {} {} are no whole number of {}-bit codes", packed.shape.back(),
+      return error(packed, Errc::kCorrupt, "rows of {} {} are not a whole number of {}-bit values", packed.shape.back(),
                    name(packed.dtype), code_bits);
     }
     const std::uint64_t columns = *row_bits / code_bits;
@@ -102,7 +102,7 @@ class LayerCheck {
 };
 
 std::unexpected<Error> orphan(const Model& model, const TensorInfo& tensor, const std::string& missing) {
-  return fail(Errc::kCorrupt, "{}: tensor {}: there is no {}", escape(model.files()[tensor.file].path), quote(tensor.name),
+  return fail(Errc::kCorrupt, "{}: tensor {}: {} is missing", escape(model.files()[tensor.file].path), quote(tensor.name),
               missing);
 }
 
@@ -112,8 +112,8 @@ Result<MlxLayer> make_layer(const Model& model, const MlxQuantization& config, s
   if (packed == nullptr) return orphan(model, scales, fmt::format("{} or {}", quote(joined(base, kWeight)), quote(base)));
   const auto quantization = config.find(packed->name);
   if (!quantization) {
-    return fail(Errc::kCorrupt, "{}: tensor {}: the config says that {} is not quantized",
-                escape(model.files()[scales.file].path), quote(scales.name), quote(packed->name));
+    return fail(Errc::kCorrupt, "{}: tensor {}: the config says that {} is unquantized", escape(model.files()[scales.file].path),
+                quote(scales.name), quote(packed->name));
   }
   MlxLayer layer{.name = base,
                  .packed = packed,
@@ -126,7 +126,7 @@ Result<MlxLayer> make_layer(const Model& model, const MlxQuantization& config, s
   return layer;
 }
 
-// The columns' scales of those layers that have some, from the file beside the weights.
+// Reads the column scales of equalized layers from the side file.
 Result<void> read_equalization(const Model& model, std::vector<MlxLayer>& layers) {
   constexpr std::string_view kSuffix = ".equalization_scales";
   const auto file = TRY(open_side_file(model, kEqualization));
@@ -135,10 +135,10 @@ Result<void> read_equalization(const Model& model, std::vector<MlxLayer>& layers
   for (const TensorInfo& tensor : file->tensors()) {
     const auto base = without(tensor.name, kSuffix);
     const auto layer = std::ranges::find(layers, base.value_or(""), &MlxLayer::name);
-    if (!base || layer == layers.end()) return orphan(*file, tensor, "layer that it belongs to");
+    if (!base || layer == layers.end()) return orphan(*file, tensor, "its layer");
     if (tensor.dtype != DType::kF32 || tensor.elements() != layer->columns() || tensor.shape.size() != 1) {
-      return fail(Errc::kCorrupt, "{}: tensor {}: is {} {}, expected F32 [{}]", shown(path), quote(tensor.name),
-                  name(tensor.dtype), to_string(tensor.shape), layer->columns());
+      return fail(Errc::kCorrupt, "{}: tensor {}: {} {}, expected F32 [{}]", shown(path), quote(tensor.name), name(tensor.dtype),
+                  to_string(tensor.shape), layer->columns());
     }
     layer->restore.resize(layer->columns());
     TRY(file->read_into(tensor.name, 0, std::as_writable_bytes(std::span(layer->restore))));
@@ -149,7 +149,7 @@ Result<void> read_equalization(const Model& model, std::vector<MlxLayer>& layers
   return {};
 }
 
-// Codes that have lost their scales would pass for integers.
+// Without their scales, codes would be taken for integers.
 Result<void> check_codes_have_scales(const Model& model) {
   for (const TensorInfo& tensor : model.tensors()) {
     const auto base = without(tensor.name, kWeight);

@@ -13,16 +13,16 @@
 
 namespace ballast {
 
-// A quantized weight of a model, whose sizes are known to agree. Borrows from the model.
+// A quantized weight of a model, whose sizes are checked. Borrows from the model.
 struct MlxLayer {
-  std::string_view name;             // with which the names of its tensors begin
+  std::string_view name;             // the prefix of its tensors' names
   const TensorInfo* packed;          // <name>.weight, else <name>
   const TensorInfo* scales;          // <name>.scales
   const TensorInfo* biases;          // <name>.biases, or null
-  TensorQuantization quantization;   // as the config says
-  std::vector<std::uint64_t> shape;  // that it had before
-  DType dtype;                       // that it had before: the scales', and BF16 where these are no floats
-  std::vector<float> restore;        // what its columns are multiplied by, or nothing
+  TensorQuantization quantization;   // from the config
+  std::vector<std::uint64_t> shape;  // original
+  DType dtype;                       // original: that of the scales, or BF16 if these are not floats
+  std::vector<float> restore;        // column factors, or empty
 
   std::uint64_t columns() const { return shape.back(); }
   std::uint64_t rows() const { return scales->elements() / scales->shape.back(); }

@@ -89,7 +89,7 @@ TEST(MlxLayers, ModelWithoutScalesHasNone) {
 
 TEST(MlxLayers, CodesWithoutScalesAreCorrupt) {
   EXPECT_TRUE(
-      refused({{"a.weight", kU32, {1, 8}}}, config(4, 64), Errc::kCorrupt, "m: tensor 'a.weight': there is no 'a.scales'"));
+      refused({{"a.weight", kU32, {1, 8}}}, config(4, 64), Errc::kCorrupt, "m: tensor 'a.weight': 'a.scales' is missing"));
 }
 
 TEST(MlxLayers, SizesThatDisagreeAreCorrupt) {
@@ -107,7 +107,7 @@ TEST(MlxLayers, SizesThatDisagreeAreCorrupt) {
                       "m: tensor 'a.scales': the scales are [2, 2], expected [2, 1]: U32 [2, 16] is 64 columns of 8 bits, in "
                       "groups of 64"));
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 4}}, {"a.scales", kF16, {2, 1}}}, config(3, 64), Errc::kCorrupt,
-                      "m: tensor 'a.weight': rows of 4 U32 are no whole number of 3-bit codes"));
+                      "m: tensor 'a.weight': rows of 4 U32 are not a whole number of 3-bit values"));
 }
 
 TEST(MlxLayers, EmptyOnesAreCorrupt) {
@@ -121,7 +121,7 @@ TEST(MlxLayers, EmptyOnesAreCorrupt) {
 
 TEST(MlxLayers, CodesOfOtherDtypesAreUnsupported) {
   EXPECT_TRUE(refused({{"a.weight", kI32, {2, 8}}, {"a.scales", kF16, {2, 1}}}, {}, Errc::kUnsupported,
-                      "m: tensor 'a.weight': has scales, but codes are packed as U32 or U8, not I32"));
+                      "m: tensor 'a.weight': has scales, but packed weights are U32 or U8, not I32"));
 }
 
 TEST(MlxLayers, ScalesThatContradictTheModeAreCorrupt) {
@@ -142,16 +142,16 @@ TEST(MlxLayers, BiasesThatDifferFromTheScalesAreCorrupt) {
 
 TEST(MlxLayers, OrphansAreNamed) {
   EXPECT_TRUE(refused({{"b.weight", kU32, {2, 8}}, {"a.scales", kF16, {2, 1}}}, {}, Errc::kCorrupt,
-                      "m: tensor 'a.scales': there is no 'a.weight' or 'a'"));
+                      "m: tensor 'a.scales': 'a.weight' or 'a' is missing"));
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.biases", kF16, {2, 1}}}, {}, Errc::kCorrupt,
-                      "m: tensor 'a.biases': there is no 'a.scales'"));
+                      "m: tensor 'a.biases': 'a.scales' is missing"));
 }
 
 TEST(MlxLayers, ScalesOfWhatIsNotQuantizedAreCorrupt) {
   MlxQuantization none;
   none.per_tensor.emplace("a", std::nullopt);
   EXPECT_TRUE(refused({{"a.weight", kU32, {2, 8}}, {"a.scales", kF16, {2, 1}}}, none, Errc::kCorrupt,
-                      "m: tensor 'a.scales': the config says that 'a.weight' is not quantized"));
+                      "m: tensor 'a.scales': the config says that 'a.weight' is unquantized"));
 }
 
 TEST(MlxLayers, EveryModeIsFound) {

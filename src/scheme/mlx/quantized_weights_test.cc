@@ -217,16 +217,16 @@ TEST(QuantizedWeights, DirectoryWithoutWeightsIsRefused) {
                                  "weights.mlx is there"));
 }
 
-TEST(QuantizedWeights, WhatIsWrongIsFoundBeforeAnythingIsLoaded) {
+TEST(QuantizedWeights, DefectsAreFoundBeforeLoading) {
   const TempDir dir;
   const std::string file = dir.write("model.safetensors", test::safetensors({{"a.scales", kF16, {2, 1}}}));
   const std::string config = dir.write("quantization_config.json", "{}");
   OneAllocation allocator;
   EXPECT_TRUE(fails(load_quantized_weights(dir.path(), {.allocator = &allocator}), Errc::kCorrupt,
-                    file + ": tensor 'a.scales': there is no 'a.weight' or 'a'"));
+                    file + ": tensor 'a.scales': 'a.weight' or 'a' is missing"));
   dir.write("quantization_config.json", R"({"bits": 1})");
   EXPECT_TRUE(fails(load_quantized_weights(dir.path(), {.allocator = &allocator}), Errc::kCorrupt,
-                    config + ": bits is 1, affine has 2, 3, 4, 5, 6, 8"));
+                    config + ": bits is 1, mode affine allows 2, 3, 4, 5, 6, 8"));
   dir.write("quantization_config.json", "{}");
   dir.write("model.safetensors", "too short");
   EXPECT_EQ(load_quantized_weights(dir.path(), {.allocator = &allocator}).error().code, Errc::kCorrupt);

@@ -64,8 +64,8 @@ class MlxReader final : public ModelReader {
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
     if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: only affine codes with biases can be compared, these are {}",
-                  escape(path()), quote(weight.name), ballast::name(layer.quantization.mode));
+      return fail(Errc::kUnsupported, "{}: tensor {}: can compare only affine weights with biases, not {}", escape(path()),
+                  quote(weight.name), ballast::name(layer.quantization.mode));
     }
     const RowFormat& rows = format(weight);
     TRY(model().read_into(layer.packed->name, first * rows.packed_bytes(), out.packed));
@@ -98,21 +98,20 @@ class MlxReader final : public ModelReader {
   // Layers are the first weights.
   const MlxLayer& layer_of(const Weight& weight) const { return layers_[static_cast<std::size_t>(&weight - weights().data())]; }
 
-  // Other bits and groups may make other shapes of the same codes. The index of a model that quantize has written says how many
-  // values there were.
+  // Wrong bits or group sizes can still give consistent shapes. The index that quantize writes records the number of values.
   Result<void> check_parameters() const {
     const auto expected = ModelAccess::parameters_by_index(model());
     if (!expected) return {};
     std::uint64_t found = 0;
     for (const Weight& weight : weights()) found += weight.elements();
     if (found == *expected) return {};
-    return fail(Errc::kCorrupt, "{}: declares {} parameters, but the bits and groups of the config give {}",
+    return fail(Errc::kCorrupt, "{}: says {} parameters, but with the bits and group sizes of the config there are {}",
                 shown(join_path(folder()->path(), kIndexFile)), *expected, found);
   }
 
   static Result<void> read_boundaries(const Model& file, TimeAwareTable& table) {
     const auto boundaries = file.metadata().find("boundaries");
-    if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "its metadata has no boundaries");
+    if (boundaries == file.metadata().end()) return fail(Errc::kCorrupt, "the metadata has no boundaries");
     return table.set_boundaries(boundaries->second);
   }
 
@@ -122,13 +121,14 @@ class MlxReader final : public ModelReader {
       const std::size_t dot = tensor.name.rfind('.');
       const auto layer = std::ranges::find(layers_, tensor.name.substr(0, dot), &MlxLayer::name);
       if (dot == std::string_view::npos || layer == layers_.end() || tensor.dtype != DType::kF32) {
-        return fail(Errc::kCorrupt, "tensor {}: is {} of no layer", quote(tensor.name), name(tensor.dtype));
+        return fail(Errc::kCorrupt, "tensor {}: {}, expected an F32 parameter of a layer", quote(tensor.name),
+                    name(tensor.dtype));
       }
       const std::string_view kind = tensor.name.substr(dot + 1);
       const std::vector<std::uint64_t> shape = kind == "time_bias" ? std::vector{std::uint64_t{table.groups()}, layer->rows()}
                                                                    : std::vector{std::uint64_t{table.groups()}};
       if (!std::ranges::equal(tensor.shape, shape)) {
-        return fail(Errc::kCorrupt, "tensor {}: has shape {}, expected {}", quote(tensor.name), to_string(tensor.shape),
+        return fail(Errc::kCorrupt, "tensor {}: shape is {}, expected {}", quote(tensor.name), to_string(tensor.shape),
                     to_string(shape));
       }
       std::vector<float> values(tensor.elements());

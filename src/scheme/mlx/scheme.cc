@@ -48,15 +48,15 @@ class MlxScheme final : public WritableScheme {
     constexpr std::array<unsigned, 2> kSmaller{64, 32};
     const auto fits = std::ranges::find_if(kSmaller, [&](unsigned size) { return matrix.columns % size == 0; });
     return fail(Errc::kUnsupported,
-                "tensor {} has {} columns, which groups of {} do not divide: {}keep it by naming it in sensitive_layer_names",
+                "tensor {} has {} columns, not a multiple of group_size {}; {}leave it unquantized with sensitive_layer_names",
                 quote(tensor.name), matrix.columns, group_size,
-                fits == kSmaller.end() ? "" : fmt::format("take group_size {}, or ", *fits));
+                fits == kSmaller.end() ? "" : fmt::format("use group_size {}, or ", *fits));
   }
 
   Affine affine() const override { return Affine::kScaleBias; }
   DType parameter_dtype(DType weights) const override { return mlx_parameter_dtype(weights); }
 
-  // Names tell what belongs together, so they must not do so by chance.
+  // MLX groups tensors by their names, so names must not collide.
   Result<void> check_names(const std::string& model, std::span<const WeightLayout> weights) const override {
     const auto fail_weight = [&](const WeightLayout& weight, const std::string& message) {
       return fail(Errc::kUnsupported, "{}: tensor {}: {}", escape(model), quote(weight.name), message);
@@ -67,18 +67,20 @@ class MlxScheme final : public WritableScheme {
     for (const WeightLayout& weight : weights) {
       if (!weight.is_quantized()) {
         if (!weight.name.ends_with(".scales") && !weight.name.ends_with(".biases")) continue;
-        return fail_weight(weight, "MLX would take it for a part of a quantized tensor; rename it with convert");
+        return fail_weight(weight, "MLX would mistake it for part of a quantized tensor; rename it with convert");
       }
       constexpr std::array<std::string_view, 4> kSettings{"bits", "group_size", "mode", "per_tensor"};
       const bool is_weight = weight.name.ends_with(kWeightSuffix);
       const std::string base = weight.name.substr(0, weight.name.size() - (is_weight ? kWeightSuffix.size() : 0));
       if (std::ranges::find(kSettings, base) != kSettings.end()) {
-        return fail_weight(weight, "MLX's config has a setting of that name; keep it, or rename it with convert");
+        return fail_weight(weight,
+                           "the config of MLX has a setting of that name; leave it unquantized with sensitive_layer_names, or "
+                           "rename it with convert");
       }
       for (const std::string& needed : {base + ".scales", base + ".biases", is_weight ? base : base + ".weight"}) {
         if (!std::ranges::binary_search(names, needed)) continue;
-        return fail_weight(weight, fmt::format("to be quantized it must be alone with its name, but there is {} too; keep it, or "
-                                               "rename one",
+        return fail_weight(weight, fmt::format("its name clashes with {} when quantized; leave it unquantized with "
+                                               "sensitive_layer_names, or rename one",
                                                quote(needed)));
       }
     }
@@ -96,7 +98,7 @@ class MlxScheme final : public WritableScheme {
   std::string_view last_file() const override { return kIndexFile; }
 
  private:
-  // Whether MLX has a layer for it whose weights can be quantized: linear, embedding, or experts in one tensor.
+  // Whether MLX can quantize the layer: linear, embedding, or experts in one tensor.
   static bool is_layer(const TensorInfo& tensor) {
     constexpr std::array<std::string_view, 3> kOthers{"norm", "conv", "bias"};
     const std::string_view layer = layer_of(tensor.name);

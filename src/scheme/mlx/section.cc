@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// The bits that most parameters have.
+// The most common bits, by parameters.
 unsigned usual_bits(const OutputPlan& plan) {
   std::map<unsigned, std::uint64_t> parameters;
   for (const WeightLayout& weight : plan.weights) {
@@ -39,7 +39,7 @@ std::string write_section(const OutputPlan& plan, unsigned bits, const std::vect
   return text + "}";
 }
 
-// The members of a JSON object's text, each with its key, as they are spelt.
+// The members of a JSON object, each as its key and its text.
 std::vector<std::pair<std::string_view, std::string_view>> root_members(std::string_view text) {
   std::vector<std::pair<std::string_view, std::string_view>> members;
   JsonWalk walk(text);
@@ -81,11 +81,12 @@ Result<std::string> quantization_section(const OutputPlan& plan) {
     }
     if (!wrong) return text;
     if (!again) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: MLX's config cannot name it beside others; rename it with convert",
+      return fail(Errc::kUnsupported,
+                  "{}: tensor {}: the config of MLX cannot tell it from other tensors; rename it with convert",
                   escape(plan.model_path), quote(plan.weights[*wrong].name));
     }
   }
-  return fail(Errc::kUnsupported, "no config says what the layers are");
+  return fail(Errc::kUnsupported, "cannot write a config that describes the layers");
 }
 
 std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides) {

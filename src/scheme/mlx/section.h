@@ -11,15 +11,15 @@
 
 namespace ballast {
 
-// The module that a weight belongs to, which is what MLX calls it by: its name without `.weight`.
+// The module of a weight, by which the MLX config names it: its name without `.weight`.
 std::string_view module_of(std::string_view tensor);
 
-// The section `quantization` of a config, as JSON. Names may be taken for patterns, or for those of other layers; a layer that
-// would be misread for that gets an entry of its own.
+// The section `quantization` of a config, as JSON. A layer whose name would be mistaken for a pattern or for another layer gets
+// its own entry.
 Result<std::string> quantization_section(const OutputPlan& plan);
 
-// A config whose sections about quantization are `section`, as JSON, in place of those it may have; without any if that is empty.
-// It names the side files, too.
+// A config whose quantization sections are replaced by `section`, as JSON, or removed if that is empty, and that refers to the
+// side files.
 std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides = {});
 
 }  // namespace ballast

@@ -20,12 +20,12 @@ Result<std::optional<Model>> open_side_file(const Model& model, const SideFileKi
     simdjson::dom::parser parser;
     const auto root = TRY(parse_json(parser, model.config()->json));
     if (root[kind.member].error() != simdjson::SUCCESS) return std::nullopt;
-    return fail(Errc::kCorrupt, "{}: is missing, but config.json names it", shown(path));
+    return fail(Errc::kCorrupt, "{}: missing, but config.json refers to it", shown(path));
   }
   auto file = TRY(Model::open(path));
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != kind.format) {
-    return fail(Errc::kCorrupt, "{}: its format is not {}", shown(path), kind.format);
+    return fail(Errc::kCorrupt, "{}: the format is not {}", shown(path), kind.format);
   }
   return file;
 }

@@ -10,11 +10,11 @@
 
 namespace ballast {
 
-// A file beside the weights of a directory in MLX's format, which MLX does not look at: see docs/formats/mlx-quantized.md.
+// A file beside the weights of an MLX directory, which MLX ignores: see docs/formats/mlx-quantized.md.
 struct SideFileKind {
   std::string_view file;
-  std::string_view format;  // its metadata say so
-  std::string_view member;  // of config.json, which tells of the file, so that it is missed
+  std::string_view format;  // in its metadata
+  std::string_view member;  // of config.json, which refers to the file, so that its absence is noticed
 };
 inline constexpr SideFileKind kTimeAware{.file = kTimeAwareFile, .format = "timeaware.v1", .member = "time_aware_file"};
 inline constexpr SideFileKind kEqualization{
@@ -23,7 +23,7 @@ inline constexpr SideFileKind kEqualization{
 // Whether a file of this name is one of these.
 bool is_side_file(std::string_view name);
 
-// Empty if the model's folder does not have it and its config does not promise it.
+// Empty if the model has no such file and its config does not refer to one.
 Result<std::optional<Model>> open_side_file(const Model& model, const SideFileKind& kind);
 
 }  // namespace ballast

@@ -79,7 +79,7 @@ class MlxWriter final : public QuantizedWriter {
     return {};
   }
 
-  // Of all files but the index and those that are copied along.
+  // Size of all files but the index and copied files.
   Result<std::uint64_t> file_bytes() {
     const std::vector<TensorSpec> specs = declare();
     const auto shards = TRY(safetensors::plan_shards(specs, weights_metadata(), kMostPerShard));
@@ -141,7 +141,7 @@ class MlxWriter final : public QuantizedWriter {
     std::uint64_t bytes;
   };
 
-  // The tensors of the output: one for each that is kept, three for each that is quantized.
+  // The tensors of the output: one for each unquantized weight, three for each quantized one.
   std::vector<TensorSpec> declare() {
     std::vector<TensorSpec> specs;
     for (const WeightLayout& weight : plan_.weights) {
@@ -162,8 +162,8 @@ class MlxWriter final : public QuantizedWriter {
     return specs;
   }
 
-  // What lies beside the weights: for each tensor that has it, one time bias, the scales and zeros of activations, and what
-  // restores its columns.
+  // The contents of the side files: for each tensor that has them, the time bias, the scales and zeros of activations, and the
+  // column factors.
   std::vector<SideFile> declare_sides(std::size_t next) {
     SideFile times{.name = std::string(kTimeAware.file), .tensors = {}, .metadata = time_aware_metadata(plan_)};
     SideFile columns{
@@ -244,7 +244,7 @@ class MlxWriter final : public QuantizedWriter {
     return pieces;
   }
 
-  // They are numbers of the dtype already, so that nothing is rounded here.
+  // They are already rounded to the dtype.
   Result<void> write_parameters(const Piece& piece, DType dtype, std::span<const float> values) {
     if (dtype == DType::kF32) return sink_->write(piece.tensor, piece.offset, std::as_bytes(values));
     std::vector<std::byte> bytes(piece.bytes);

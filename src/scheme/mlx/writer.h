@@ -14,7 +14,7 @@ Result<std::unique_ptr<QuantizedWriter>> create_mlx_writer(const std::string& di
 // All files of weights that a writer would make.
 Result<std::uint64_t> mlx_file_bytes(const OutputPlan& plan);
 
-// OutputPlan::key of what is in a directory; empty when nothing whole is there.
+// OutputPlan::key of the output in a directory; empty if there is no complete one.
 std::string finished_mlx_key(const std::string& directory);
 
 }  // namespace ballast

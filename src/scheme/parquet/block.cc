@@ -32,7 +32,7 @@ parquet::Block describe_block(const OutputPlan& plan, const TensorBlock& block) 
                      .row_count = block.rows,
                      .num_params = quantized ? block.rows * weight.columns : block.rows * weight.columns * 8 / bits(weight.dtype),
                      .bit_width = static_cast<std::uint8_t>(quantized ? weight.bits : bits(weight.dtype))};
-  // Rows that end within a byte, or have none, are not counted by their bytes.
+  // Rows that end within a byte, or are empty, cannot be counted by bytes.
   if (!quantized && block.count == 1) row.row_count = weight.shape.empty() ? 1 : weight.shape.front();
   if (quantized) {
     row.quant_axis = 1;
@@ -103,7 +103,7 @@ Result<std::uint64_t> ParquetSizes::frame(const OutputPlan& plan) const {
   std::uint64_t lone = 0;
   std::uint64_t values = 0;
   for (const TensorBlock& block : plan.blocks) {
-    // With 8 bits, which is the most.
+    // With 8 bits, the maximum.
     const std::uint64_t bytes = block.rows * plan.weights[block.tensor].columns;
     values += bytes;
     if (bytes < kLoneBytes) {
@@ -118,7 +118,7 @@ Result<std::uint64_t> ParquetSizes::frame(const OutputPlan& plan) const {
     lone += columns;
   }
   const auto rest = TRY(file(small));
-  // Files, and groups of small blocks, each of which has a frame of its own.
+  // Each file, and each group of small blocks, adds its own overhead.
   constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{16} << 20;
   return rest + empty_ * (values / kFileBytes) + lone + lone_ * (values / kGroupBytes);

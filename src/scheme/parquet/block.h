@@ -5,7 +5,7 @@
 
 namespace ballast {
 
-// What is written of a block besides its values and its time bias.
+// The columns of a block's row, except its values and time bias.
 parquet::Block describe_block(const OutputPlan& plan, const TensorBlock& block);
 
 // parquet::Block::time_aware_quant_json.
@@ -14,14 +14,14 @@ std::string time_aware_json(const OutputPlan& plan, const CodedBlock& block);
 // As JSON; null if there are no groups of timesteps.
 std::string boundaries_json(const OutputPlan& plan);
 
-// How many bytes Parquet takes, found out by writing to nowhere.
+// Sizes of Parquet files, measured by writing without storing.
 class ParquetSizes {
  public:
   static Result<ParquetSizes> make();
 
   // All but the values of the model's blocks.
   Result<std::uint64_t> frame(const OutputPlan& plan) const;
-  // Scales, zero points and what goes by timestep, of the first so many rows.
+  // Scales, zero points and time-aware parameters of the first `rows` rows.
   Result<std::uint64_t> parameters(const OutputPlan& plan, const CodedBlock& block, std::uint64_t rows) const;
 
  private:

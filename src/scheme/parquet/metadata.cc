@@ -12,7 +12,7 @@ using simdjson::dom::element;
 
 Result<std::string> text_of(const element& object, std::string_view key) {
   std::string_view value;
-  if (object[key].get(value) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no text called '{}'", key);
+  if (object[key].get(value) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no string '{}'", key);
   return std::string(value);
 }
 
@@ -25,11 +25,10 @@ bool is_plain_name(std::string_view name) {
 Result<ParquetMetadata::Part> parse_part(const element& object) {
   auto file = text_of(object, "file");
   if (!file) return std::unexpected(file.error());
-  if (!is_plain_name(*file)) return fail(Errc::kCorrupt, "a part is called {}, which is no name of a file here", quote(*file));
+  if (!is_plain_name(*file)) return fail(Errc::kCorrupt, "part {} is not a plain file name", quote(*file));
   auto sum = TRY(text_of(object, "sha256"));
   std::uint64_t bytes = 0;
-  if (object["bytes"].get(bytes) != simdjson::SUCCESS)
-    return fail(Errc::kCorrupt, "part {} has no number of bytes", quote(*file));
+  if (object["bytes"].get(bytes) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "part {} has no size in bytes", quote(*file));
   return ParquetMetadata::Part{.file = std::move(*file), .bytes = bytes, .sha256 = std::move(sum)};
 }
 
@@ -53,12 +52,13 @@ Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
     metadata.time_boundaries.emplace();
     for (const element& each : times) {
       double time = 0;
-      if (each.get(time) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "time_boundaries has what is no number");
+      if (each.get(time) != simdjson::SUCCESS)
+        return fail(Errc::kCorrupt, "time_boundaries contains something that is not a number");
       metadata.time_boundaries->push_back(time);
     }
   }
   simdjson::dom::array parts;
-  if (root["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list called 'parts'");
+  if (root["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list 'parts'");
   for (const element& each : parts) {
     auto part = TRY(parse_part(each));
     metadata.parts.push_back(std::move(part));

@@ -20,7 +20,7 @@ struct ParquetMetadata {
     std::string sha256;
   };
   std::string modality;
-  std::string key;  // what makes two runs the same work
+  std::string key;  // OutputPlan::key
   std::vector<Part> parts;
   std::optional<std::uint64_t> tensor_count;
   std::optional<std::vector<double>> time_boundaries;

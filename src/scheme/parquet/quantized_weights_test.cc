@@ -289,7 +289,7 @@ TEST_F(ParquetWeights, OfADamagedFileAreRefusedBeforeAnythingIsLoaded) {
   std::filesystem::resize_file(part, size - 1);
   OneAllocation allocator;
   EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator}), Errc::kCorrupt,
-                    fmt::format("{}: has {} bytes, metadata.json says {}", part, size - 1, size)));
+                    fmt::format("{}: file has {} bytes, metadata.json says {}", part, size - 1, size)));
   EXPECT_EQ(allocator.allocations, 0);
 }
 

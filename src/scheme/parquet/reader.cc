@@ -25,7 +25,7 @@
 namespace ballast {
 namespace {
 
-// Where the rows of a block lie.
+// Where the rows of a block are stored.
 struct BlockPlace {
   std::size_t part;
   std::size_t block;  // of the part
@@ -35,26 +35,26 @@ struct BlockPlace {
 
 struct OpenPart {
   std::string path;
-  std::string sha256;  // that it should have
+  std::string sha256;  // expected
   std::unique_ptr<Source> source;
   std::unique_ptr<parquet::Reader> reader;
 };
 
 std::uint64_t row_count(const std::vector<std::uint64_t>& shape) { return shape.empty() ? 1 : shape.front(); }
 
-// A weight and how its rows are coded.
+// A weight and its row format.
 struct Entry {
   Weight weight;
   RowFormat format;
 };
 
-// What the first block of a tensor says about it, checked.
+// A tensor as its first block describes it, checked.
 Result<Entry> describe(const parquet::Block& block) {
   const auto dtype = parse_dtype(block.dtype);
-  if (!dtype) return fail(Errc::kUnsupported, "its dtype is {}", quote(block.dtype));
+  if (!dtype) return fail(Errc::kUnsupported, "dtype is {}", quote(block.dtype));
   const auto elements = checked_elements(block.shape);
   const auto all_bits = elements ? checked_mul(*elements, bits(*dtype)) : std::nullopt;
-  if (!all_bits) return fail(Errc::kCorrupt, "its shape {} has more values than 64 bits can count", to_string(block.shape));
+  if (!all_bits) return fail(Errc::kCorrupt, "shape {} has more values than fit in 64 bits", to_string(block.shape));
   Entry entry{.weight = {.name = block.layer_name,
                          .dtype = *dtype,
                          .shape = block.shape,
@@ -71,21 +71,22 @@ Result<Entry> describe(const parquet::Block& block) {
   constexpr std::uint64_t kGroups[] = {32, 64, 128, 256};
   const unsigned width = block.bit_width;
   if (std::ranges::find(kBits, width) == std::end(kBits) || block.quant_type != fmt::format("int{}", width)) {
-    return fail(Errc::kCorrupt, "it is {} of {} bits, which there is not", quote(block.quant_type), width);
+    return fail(Errc::kCorrupt, "quant_type is {} with bit_width {}, an unknown combination", quote(block.quant_type), width);
   }
   const std::uint64_t group = block.group_size.value_or(0);
   if (std::ranges::find(kGroups, group) == std::end(kGroups)) {
-    return fail(Errc::kCorrupt, "its groups have {} values, not 32, 64, 128 or 256", group);
+    return fail(Errc::kCorrupt, "group_size is {}, expected 32, 64, 128 or 256", group);
   }
-  if (block.quant_axis.value_or(0) != 1) return fail(Errc::kUnsupported, "its axis is {}, not 1", block.quant_axis.value_or(0));
+  if (block.quant_axis.value_or(0) != 1)
+    return fail(Errc::kUnsupported, "quant_axis is {}, expected 1", block.quant_axis.value_or(0));
   if (info(*dtype).kind != NumberKind::kFloat || !can_convert(*dtype, DType::kF32)) {
-    return fail(Errc::kCorrupt, "it is said to have been {}, which is not quantized", name(*dtype));
+    return fail(Errc::kCorrupt, "dtype is {}, which cannot be quantized", name(*dtype));
   }
   if (*elements == 0 || block.shape.size() < 2) {
-    return fail(Errc::kCorrupt, "its shape is {}, which has nothing to quantize", to_string(block.shape));
+    return fail(Errc::kCorrupt, "shape is {}, which cannot be quantized", to_string(block.shape));
   }
-  if (!checked_mul(*elements, bits(DType::kF64))) {  // the most that anything made of it takes
-    return fail(Errc::kCorrupt, "its shape {} has more values than 64 bits can count", to_string(block.shape));
+  if (!checked_mul(*elements, bits(DType::kF64))) {  // the widest dtype that it is decoded to
+    return fail(Errc::kCorrupt, "shape {} has more values than fit in 64 bits", to_string(block.shape));
   }
   entry.weight.storage = {.scheme = "parquet", .mode = {}, .bits = width, .group_size = static_cast<unsigned>(group)};
   entry.format = {.columns = *elements / entry.weight.rows,
@@ -119,7 +120,7 @@ class ParquetReader final : public WeightsReader {
     }
     TRY(check_blocks());
     if (metadata->tensor_count.value_or(weights().size()) != weights().size()) {
-      return fail(Errc::kCorrupt, "{}: tells of {} tensors, the parts have {}", shown(path), *metadata->tensor_count,
+      return fail(Errc::kCorrupt, "{}: tensor_count is {}, the parts have {}", shown(path), *metadata->tensor_count,
                   weights().size());
     }
     return {};
@@ -168,7 +169,7 @@ class ParquetReader final : public WeightsReader {
       }
     }
     if (!table && boundaries_) {
-      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has parameters for them", shown(folder_.path()),
+      return fail(Errc::kCorrupt, "{}/{}: has time_boundaries, but no tensor has time-aware parameters", shown(folder_.path()),
                   kParquetMetadataFile);
     }
     return table;
@@ -219,10 +220,10 @@ class ParquetReader final : public WeightsReader {
     return {};
   }
 
-  // Blocks of weights that are not quantized lie side by side, as their rows do.
+  // Blocks of an unquantized weight are consecutive.
   Result<void> read_bytes(const Weight& weight, std::uint64_t offset, std::span<std::byte> out) const override {
     if (weight.is_quantized() || offset > weight.bytes || out.size() > weight.bytes - offset) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, {} were asked for from byte {} on", shown(folder_.path()),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} bytes, cannot read {} from byte {} on", shown(folder_.path()),
                   quote(weight.name), weight.bytes, out.size(), offset);
     }
     std::uint64_t begin = 0;
@@ -245,8 +246,8 @@ class ParquetReader final : public WeightsReader {
     auto source = open_path(opened.path, {.access = Access::kPread, .stop = options_.stop});
     if (!source) return fail_at(shown(opened.path), source.error());
     if ((*source)->size() != part.bytes) {
-      return fail(Errc::kCorrupt, "{}: has {} bytes, {} says {}", shown(opened.path), (*source)->size(), kParquetMetadataFile,
-                  part.bytes);
+      return fail(Errc::kCorrupt, "{}: file has {} bytes, {} says {}", shown(opened.path), (*source)->size(),
+                  kParquetMetadataFile, part.bytes);
     }
     opened.source = std::move(*source);
     auto reader = library.open_reader(*opened.source);
@@ -256,7 +257,7 @@ class ParquetReader final : public WeightsReader {
     return {};
   }
 
-  // Every tensor's blocks are there once, in order, and make up its rows.
+  // Checks that every tensor's blocks are complete and in order.
   Result<void> check_blocks() {
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       const auto blocks = parts_[part].reader->blocks();
@@ -273,7 +274,7 @@ class ParquetReader final : public WeightsReader {
       const std::uint64_t rows = places.back().first_row + places.back().rows;
       const std::uint64_t count = parts_[places.back().part].reader->blocks()[places.back().block].block_count;
       if (rows != tensor.rows || places.size() != count) {
-        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks are there, and {} of {} rows", shown(folder_.path()),
+        return fail(Errc::kCorrupt, "{}: tensor {}: {} of {} blocks found, and {} of {} rows", shown(folder_.path()),
                     quote(tensor.name), places.size(), count, rows, tensor.rows);
       }
     }
@@ -286,7 +287,7 @@ class ParquetReader final : public WeightsReader {
     return {};
   }
 
-  // What the first block says about the columns, if they were scaled.
+  // Reads the column factors from the first block, if there are any.
   Result<void> read_restore(Entry& entry) {
     const BlockPlace& place = places_.find(entry.weight.name)->second.front();
     const auto& text = parts_[place.part].reader->blocks()[place.block].spatial_quant_json;
@@ -294,7 +295,7 @@ class ParquetReader final : public WeightsReader {
     std::vector<float>& restore = restore_.emplace_back();
     auto read = read_floats(*text, "equalization_scales", restore);
     if (read && restore.size() != entry.format.columns) {
-      read = fail(Errc::kCorrupt, "has scales for {} columns, there are {}", restore.size(), entry.format.columns);
+      read = fail(Errc::kCorrupt, "has scales for {} columns, the tensor has {}", restore.size(), entry.format.columns);
     }
     if (read) read = check_restore(restore);
     if (!read) {
@@ -317,7 +318,7 @@ class ParquetReader final : public WeightsReader {
       const parquet::Block& first = parts_[places.front().part].reader->blocks()[places.front().block];
       const bool same = first.shape == block.shape && first.dtype == block.dtype && first.quant_type == block.quant_type &&
                         first.group_size == block.group_size && first.block_count == block.block_count;
-      if (!same) return fail(Errc::kCorrupt, "block {} says other things about it than the first", block.block);
+      if (!same) return fail(Errc::kCorrupt, "block {} describes the tensor differently than its first block", block.block);
     }
     const std::uint64_t next = places.empty() ? 0 : places.back().first_row + places.back().rows;
     if (block.block != places.size() || block.row_offset != next || block.row_count > tensor.rows - next) {
@@ -327,7 +328,7 @@ class ParquetReader final : public WeightsReader {
     const std::uint64_t elements = *checked_elements(tensor.shape);  // known not to overflow
     const std::uint64_t expected = tensor.rows == 0 ? 0 : elements / tensor.rows * block.row_count;
     if (block.num_params != expected) {
-      return fail(Errc::kCorrupt, "block {} says {} values, its rows have {}", block.block, block.num_params, expected);
+      return fail(Errc::kCorrupt, "block {} has num_params {}, its rows have {} values", block.block, block.num_params, expected);
     }
     places.push_back({.part = part, .block = index, .first_row = block.row_offset, .rows = block.row_count});
     return {};
@@ -341,7 +342,7 @@ class ParquetReader final : public WeightsReader {
   template <class Work>
   Result<void> for_each_part(const Weight& tensor, std::uint64_t first, std::uint64_t count, Work&& work) const {
     if (first > tensor.rows || count > tensor.rows - first) {
-      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, {} were asked for from row {} on", shown(folder_.path()),
+      return fail(Errc::kInvalidArgument, "{}: tensor {} has {} rows, cannot read {} from row {} on", shown(folder_.path()),
                   quote(tensor.name), tensor.rows, count, first);
     }
     for (const BlockPlace& place : places_.find(tensor.name)->second) {
@@ -381,7 +382,7 @@ class ParquetReader final : public WeightsReader {
   std::optional<std::vector<double>> boundaries_;
   std::vector<OpenPart> parts_;
   std::vector<Entry> entries_;             // while they are being read
-  std::list<std::vector<float>> restore_;  // what formats of tensors refer to
+  std::list<std::vector<float>> restore_;  // referred to by row formats
   std::map<std::string, std::vector<BlockPlace>, std::less<>> places_;
 };
 

@@ -18,8 +18,8 @@ class ParquetSizeModel final : public SizeModel {
 
   bool is_exact() const override { return false; }
 
-  // Scales and so on are compressed as those of the sample's second half are: the first half pays for the start of a page, which
-  // layers share unless they are large.
+  // Parameters are assumed to compress like those of the sample's second half: the first half includes the start of a page, which
+  // small layers share.
   Result<std::uint64_t> weight_bytes(const OutputPlan& plan, const WeightLayout& weight,
                                      const CodedBlock& sample) const override {
     const std::uint64_t all = TRY(sizes_.parameters(plan, sample, sample.count));
@@ -44,7 +44,7 @@ class ParquetSizeModel final : public SizeModel {
 class ParquetScheme final : public WritableScheme {
  public:
   std::string_view name() const override { return "parquet"; }
-  // Its files hold no tensors: Weights::open() looks for them before it opens a model.
+  // Its files contain no tensors: Weights::open() detects them before it opens a model.
   Result<std::unique_ptr<WeightsReader>> open(Model&) const override { return nullptr; }
 
   std::optional<Matrix> matrix_of(const TensorInfo& tensor) const override {

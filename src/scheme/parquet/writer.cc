@@ -35,7 +35,7 @@ std::uint64_t block_bytes(const OutputPlan& plan, const TensorBlock& block) {
   return block.rows * plan.weights[block.tensor].stored_row_bytes();
 }
 
-// As many blocks to a file as it takes; one that is larger has a file of its own.
+// Assigns blocks to files up to the size limit; a larger block has its own file.
 std::vector<Part> plan_parts(const OutputPlan& plan) {
   std::vector<Part> parts;
   std::uint64_t filled = 0;
@@ -97,7 +97,7 @@ class ParquetWriter final : public QuantizedWriter {
 
   Result<void> commit() override {
     if (next_ != plan_.blocks.size()) {
-      return fail(Errc::kInvalidArgument, "{} of {} blocks were written", next_, plan_.blocks.size());
+      return fail(Errc::kInvalidArgument, "only {} of {} blocks were written", next_, plan_.blocks.size());
     }
     for (const Companion& companion : plan_.companions) {
       if (companion.name == kParquetMetadataFile) continue;
@@ -119,7 +119,7 @@ class ParquetWriter final : public QuantizedWriter {
     return *std::ranges::find_if(parts_, [&](const Part& part) { return block < part.end; });
   }
 
-  // Finds out which files an earlier run has finished.
+  // Finds the files that an earlier run has finished.
   Result<void> open_journal() {
     auto journal = TRY(Journal::open(output_.journal_path(), plan_.resume_key, [] { return Result<void>(); }));
     journal_.emplace(std::move(journal));
@@ -164,7 +164,7 @@ class ParquetWriter final : public QuantizedWriter {
     return journal_->flush();
   }
 
-  // On to a block, past files that are there already.
+  // Advances to a block, past files of an earlier run.
   Result<void> go_to(std::size_t block) {
     while (block < plan_.blocks.size() && part_of(block).done) block = part_of(block).end;
     next_ = block;
