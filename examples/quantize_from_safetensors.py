@@ -1,8 +1,8 @@
-"""Quantizes a model from SafeTensors to Parquet with 2 to 8 bits per weight, and says what that costs.
+"""Quantize a model from SafeTensors to Parquet with 2 to 8 bits per weight, and print what that costs.
 
     python examples/quantize_from_safetensors.py --input model.safetensors --output model_int2/ --bit-width 2 --validate
 
-Exit codes: 0 done, 1 below the minimum, 2 wrong usage, 3 bad input, 4 output not written, 130 interrupted.
+Exit codes: 0 success, 1 below the minimum accuracy, 2 wrong usage, 3 bad input, 4 output not written, 130 interrupted.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from ballast.arrow_quant_v2 import ArrowQuantV2, DiffusionQuantConfig, SafeTenso
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input", required=True, help="a SafeTensors file, an index of shards or a model directory")
-    parser.add_argument("--output", required=True, help="the directory to make")
-    parser.add_argument("--bit-width", type=int, metavar="N", help="2, 3, 4, 5, 6 or 8 (default: as the profile has it)")
-    parser.add_argument("--profile", choices=["edge", "local", "cloud"], default="local", help="2, 4 or 8 bits and what goes with them")
-    parser.add_argument("--modality", choices=["text", "code", "image", "audio"], help="default: as the model says")
-    parser.add_argument("--validate", action="store_true", help="read back what was written and measure that")
+    parser.add_argument("--output", required=True, help="the directory to write")
+    parser.add_argument("--bit-width", type=int, metavar="N", help="2, 3, 4, 5, 6 or 8 (default: from the profile)")
+    parser.add_argument("--profile", choices=["edge", "local", "cloud"], default="local", help="settings for 2, 4 or 8 bits")
+    parser.add_argument("--modality", choices=["text", "code", "image", "audio"], help="default: from the model")
+    parser.add_argument("--validate", action="store_true", help="read the files back and measure them")
     return parser.parse_args(arguments)
 
 
@@ -46,9 +46,9 @@ def quantize(options):
 
 
 def report(result):
-    how = "measured on the files, read back" if result["validated"] else "of the bytes written"
+    how = "measured on the files" if result["validated"] else "measured while writing"
     print()
-    print(f"{result['output_path']}: {len(result['layers'])} quantized, {result['kept']} kept, {result['quantization_time_s']:.2f} s")
+    print(f"{result['output_path']}: {len(result['layers'])} quantized, {result['unquantized']} unquantized, {result['quantization_time_s']:.2f} s")
     print(f"Compression: {result['compression_ratio']:.2f}x, {result['model_size_mb']:,.2f} MB, {result['bits_per_weight']:.2f} bits per weight")
     print(f"Accuracy: cosine {result['cosine_similarity']:.5f}, relative RMSE {result['relative_rmse']:.5f} ({how})")
     for layer in sorted(result["layers"], key=lambda layer: layer["cosine_similarity"])[:5]:

@@ -1,4 +1,4 @@
-"""Records statistics of a toy network of two layers that takes noise away step by step, as a diffusion model does.
+"""Record statistics of a network with two layers that removes noise step by step, as a diffusion model does.
 
     python examples/record_statistics.py [FILE]
 """
@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-from record_statistics import Recorder  # noqa: E402
+from ballast.calibration import Recorder
 
 WIDTH, HIDDEN, STEPS, IMAGES = 64, 128, 50, 32
 
@@ -25,7 +23,7 @@ def main(path="statistics.safetensors"):
         "up.weight": rng.normal(0, WIDTH**-0.5, (HIDDEN, WIDTH)),
         "down.weight": rng.normal(0, HIDDEN**-0.5, (WIDTH, HIDDEN)),
     }
-    shift = rng.normal(0, 1, HIDDEN)  # by which the layer is told the timestep
+    shift = rng.normal(0, 1, HIDDEN)  # the timestep, as the layer sees it
     recorder = Recorder()
 
     def layer(name, x, timestep):

@@ -86,6 +86,11 @@ class Model {
   Result<TensorView> view(std::string_view name) const&;
   Result<TensorView> view(std::string_view name) && = delete;
 
+  // The bytes of view(), writable. Changes stay in this process, where all views of the tensor see them; the file does not
+  // change. Only mapped files have writable views.
+  Result<std::span<std::byte>> writable_view(std::string_view name) const&;
+  Result<std::span<std::byte>> writable_view(std::string_view name) && = delete;
+
   // Copies by pread; a file cut short meanwhile is an error.
   Result<Tensor> read(std::string_view name) const;
   // Copies the values as T, converted as in read_as(): `model.read<float>("lm_head.weight")` works for BF16, F16, F32 and

@@ -90,7 +90,7 @@ class RowSlices {
 Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
                         const WorkOptions& work) {
   const TensorInfo* const tensor = model.find(name);
-  if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(model.path()), quote(name));
+  if (tensor == nullptr) return std::unexpected(model.slice(name, {}).error());
   const auto error_here = [&](const Error& error) {
     return fail_at(escape(model.path()), Error(error).at(fmt::format("tensor {}", quote(name))));
   };

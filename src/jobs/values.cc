@@ -181,7 +181,7 @@ Result<std::vector<std::optional<TensorStats>>> compute_stats(const Model& model
   std::vector<const TensorInfo*> tensors;
   for (const std::string_view name : names) {
     const TensorInfo* const tensor = model.find(name);
-    if (tensor == nullptr) return fail(Errc::kNotFound, "{}: no tensor {}", escape(model.path()), quote(name));
+    if (tensor == nullptr) return std::unexpected(model.slice(name, {}).error());
     tensors.push_back(tensor);
   }
   BlockPass pass(model, tensors, options);

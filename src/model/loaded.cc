@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/similar_name.h"
 #include "base/text.h"
 #include "source/source.h"
 
@@ -106,7 +107,8 @@ const TensorView* LoadedModel::find(std::string_view name) const {
 
 Result<TensorView> LoadedModel::view(std::string_view name) const& {
   if (const TensorView* const tensor = find(name)) return *tensor;
-  return fail(Errc::kNotFound, "{}: no tensor {} among {}", escape(state_->path), quote(name), tensors().size());
+  return fail(Errc::kNotFound, "{}: no tensor {} among {}{}", escape(state_->path), quote(name), tensors().size(),
+              did_you_mean(name, tensors()));
 }
 
 }  // namespace ballast

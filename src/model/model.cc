@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/similar_name.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "format/safetensors/layout.h"
 #include "model/locate.h"
 #include "model/modality.h"
@@ -20,7 +22,8 @@ std::string_view name(Format format) { return format == Format::kMlxJson ? "mlx-
 
 Result<const TensorInfo*> Model::State::get(std::string_view name) const {
   if (const auto position = index.find(tensors, name)) return &tensors[*position];
-  return fail(Errc::kNotFound, "{}: no tensor {} among {}", escape(path), quote(name), tensors.size());
+  return fail(Errc::kNotFound, "{}: no tensor {} among {}{}", escape(path), quote(name), tensors.size(),
+              did_you_mean(name, tensors));
 }
 
 std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error error) const {
@@ -174,6 +177,16 @@ Result<TensorView> Model::view(std::string_view name) const& {
                     .dtype = (*tensor)->dtype,
                     .shape = (*tensor)->shape,
                     .bytes = map->subspan(state_->position(**tensor), (*tensor)->bytes())};
+}
+
+Result<std::span<std::byte>> Model::writable_view(std::string_view name) const& {
+  const TensorView tensor = TRY(view(name));
+  const TensorInfo& info = *find(name);
+  if (auto made = state_->source(info).make_writable(state_->position(info), info.bytes()); !made) {
+    return state_->error_in(info, made.error());
+  }
+  return std::span(const_cast<std::byte*>(tensor.bytes.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+                   tensor.bytes.size());
 }
 
 Result<Tensor> Model::read(std::string_view name) const { return slice(name, {}); }

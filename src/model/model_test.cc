@@ -176,6 +176,44 @@ TEST(Model, MissingTensorsAreNotFound) {
   EXPECT_TRUE(fails(model->read_into("\x1b'", 0, {}), Errc::kNotFound, kMessage));
   EXPECT_TRUE(fails(model->slice("\x1b'", {}), Errc::kNotFound, kMessage));
   EXPECT_TRUE(fails(model->release("\x1b'"), Errc::kNotFound, kMessage));
+  EXPECT_TRUE(fails(model->writable_view("\x1b'"), Errc::kNotFound, kMessage));
+}
+
+TEST(Model, MissingTensorsAreToldFromSimilarOnes) {
+  const std::string file = safetensors(R"({"norm.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "abcd");
+  const auto model = Model::from_bytes(as_bytes(file));
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(fails(model->view("norm.wieght"), Errc::kNotFound,
+                    "<memory>: no tensor 'norm.wieght' among 1; did you mean 'norm.weight'?"));
+}
+
+TEST(Model, WritableViewsDoNotChangeTheFile) {
+  const TempDir dir;
+  const std::string path = dir.write("x.safetensors", two_tensors());
+  const auto model = Model::open(path, {.access = Access::kMmap});
+  ASSERT_TRUE(model) << model.error().message;
+  const auto view = model->view("b");
+  ASSERT_TRUE(view) << view.error().message;
+  const auto writable = model->writable_view("b");
+  ASSERT_TRUE(writable) << writable.error().message;
+  EXPECT_EQ(writable->data(), view->bytes.data());
+  writable->front() = std::byte{'x'};
+  EXPECT_EQ(to_text(view->bytes), "xbcd");
+  EXPECT_EQ(to_text(model->read("b")->bytes()), "abcd");
+}
+
+TEST(Model, MemoryAndFilesThatAreNotMappedHaveNoWritableViews) {
+  const std::string file = two_tensors();
+  const auto held = Model::from_bytes(as_bytes(file));
+  ASSERT_TRUE(held) << held.error().message;
+  EXPECT_TRUE(fails(held->writable_view("b"), Errc::kUnsupported,
+                    "<memory>: tensor 'b': not a mapped file, so there are no writable views"));
+  const TempDir dir;
+  const std::string path = dir.write("x.safetensors", file);
+  const auto model = Model::open(path, {.access = Access::kPread});
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(fails(model->writable_view("b"), Errc::kUnsupported,
+                    path + ": tensor 'b': opened without a map, so there are no views: use read()"));
 }
 
 TEST(Model, SliceErrorsNameFileAndTensor) {

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <ranges>
 #include <type_traits>
 
@@ -14,6 +13,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/regex.h"
+#include "base/similar_name.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -338,22 +338,6 @@ constexpr std::array kFields{
     field<WordField<&Config::calibration_samples, FromTo<1, 1'000'000>>>("calibration_samples"),
 };
 
-// Levenshtein distance.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 ConfigValue ConfigField::empty_value() const {
@@ -368,14 +352,11 @@ Result<const ConfigField*> find_config_field(std::string_view name) {
   const auto found = std::ranges::find(kFields, name, &ConfigField::name);
   if (found != kFields.end()) return &*found;
 
-  constexpr std::size_t kLongest = 40;  // longer than any field
-  constexpr std::size_t kMostMistakes = 2;
-  if (name.size() <= kLongest) {
-    const auto distance = [&](const ConfigField& known) { return edit_distance(name, known.name); };
-    const auto nearest = std::ranges::min_element(kFields, {}, distance);
-    if (distance(*nearest) <= kMostMistakes) {
-      return fail(Errc::kInvalidArgument, "unknown setting {}; did you mean {}?", quote(name), nearest->name);
-    }
+  constexpr std::size_t kMostEdits = 2;
+  SimilarName similar(name, kMostEdits);
+  for (const ConfigField& known : kFields) similar.offer(known.name);
+  if (!similar.best().empty()) {
+    return fail(Errc::kInvalidArgument, "unknown setting {}; did you mean {}?", quote(name), similar.best());
   }
   return fail(Errc::kInvalidArgument, "unknown setting {}; the settings are {}", quote(name),
               fmt::join(kFields | std::views::transform(&ConfigField::name), ", "));

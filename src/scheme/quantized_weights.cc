@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/similar_name.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/state.h"
@@ -175,7 +176,8 @@ Result<Tensor> QuantizedWeights::dequantize(std::string_view name, DType dtype, 
   const std::string place = shown(state_->directory);
   const QuantizedWeight* const weight = find(name);
   if (weight == nullptr) {
-    return fail(Errc::kNotFound, "{}: no quantized weight {} among {}", place, quote(name), weights().size());
+    return fail(Errc::kNotFound, "{}: no quantized weight {} among {}{}", place, quote(name), weights().size(),
+                did_you_mean(name, weights()));
   }
   if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
     return fail(Errc::kInvalidArgument, "{}: {} can be dequantized to F32, F16 or BF16, not {}", place, quote(name),

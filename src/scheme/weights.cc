@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/similar_name.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/state.h"
@@ -116,7 +117,8 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
   constexpr std::uint64_t kPieceValues = std::uint64_t{1} << 18;
   const Weight* const weight = find(name);
   if (weight == nullptr) {
-    return fail(Errc::kNotFound, "{}: no weight {} among {}", shown(path()), quote(name), weights().size());
+    return fail(Errc::kNotFound, "{}: no weight {} among {}{}", shown(path()), quote(name), weights().size(),
+                did_you_mean(name, weights()));
   }
   if (!weight->is_quantized() && stored() != nullptr) return stored()->read_as(name, dtype);
   const auto all_bits = checked_mul(weight->elements(), bits(dtype));

@@ -131,6 +131,16 @@ class FileSource final : public Source {
     return std::span(static_cast<const std::byte*>(map_), size_);
   }
 
+  Result<void> make_writable(std::uint64_t offset, std::uint64_t length) const override {
+    TRY(map());
+    if (length == 0 || mode_ == MapMode::kCopyOnWrite) return {};
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const std::uint64_t first = offset / page * page;
+    if (::mprotect(static_cast<std::byte*>(map_) + first, offset + length - first, PROT_READ | PROT_WRITE) != 0)
+      return fail_errno(Errc::kUnsupported, errno, "mprotect");
+    return {};
+  }
+
   Result<void> release(std::uint64_t offset, std::uint64_t length) const override {
     const std::scoped_lock lock(mutex_);
     if (map_ == nullptr) return {};

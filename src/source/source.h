@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,9 +65,16 @@ class Source {
   // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
   virtual Result<std::span<const std::byte>> map() const = 0;
 
+  // Makes this range of map() writable. Writes stay in this process. Sources that cannot do so fail with kUnsupported.
+  virtual Result<void> make_writable(std::uint64_t offset, std::uint64_t length) const;
+
   // Drops the mapped pages that lie wholly inside the range; they are read again when touched.
   virtual Result<void> release(std::uint64_t offset, std::uint64_t length) const = 0;
 };
+
+inline Result<void> Source::make_writable(std::uint64_t, std::uint64_t) const {
+  return std::unexpected(Error{.code = Errc::kUnsupported, .message = "not a mapped file, so there are no writable views"});
+}
 
 inline std::uint64_t Source::copy_to(std::uint64_t, std::uint64_t, int, std::uint64_t) const { return 0; }
 

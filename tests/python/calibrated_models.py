@@ -1,16 +1,12 @@
 """Inputs of layers to record statistics of, and what quantized layers make of inputs that were not recorded."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from ballast.calibration import Recorder
 from quantized_files import NUMPY, decode_block, done, read_mlx, read_safetensors
 from safetensors import safe_open
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from record_statistics import Recorder  # noqa: E402
 
 FORMATS = ("parquet", "mlx")
 

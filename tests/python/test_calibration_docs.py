@@ -12,7 +12,6 @@ FRACTION = re.compile(r"\d*\.\d+")
 
 
 def write_scripts(folder):
-    (folder / "tools").symlink_to(REPO / "tools")
     for code in blocks(DOC, "python"):
         name = re.match(r"# (\S+\.py)\n", code)[1]
         (folder / name).write_text(code)

@@ -476,7 +476,7 @@ class TestExtract:
         assert run("extract", source, "bf16", "-o", tmp_path / "t.npy").stderr == "note: NumPy has no BF16; values are written as F32\n"
         assert np.load(tmp_path / "t.npy").dtype == np.float32
         message = one_error_line(run("extract", source, "nope", "-o", tmp_path / "u.npy"), 3)
-        assert message == f"{source}: no tensor 'nope'"
+        assert message == f"{source}: no tensor 'nope' among {len(read(source))}"
         assert "--slice" in one_error_line(run("extract", source, "f32", "--slice", "a:b", "-o", tmp_path / "u.npy"), 2)
         assert listing(tmp_path) == ["in.safetensors", "t.npy"]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import shutil
 from types import SimpleNamespace
 
 import ballast
@@ -18,6 +19,11 @@ WRONG = [
 SETTINGS = list(inspect.signature(ballast.QuantizeConfig).parameters)
 WEIGHTS = {"up.weight": np.ones((4, 128), np.float32)}
 NAMED = {"name": "up.weight"}
+WRONG_TYPES = [
+    ("sync", "sync must be True or False, not str"),
+    ("threads", "threads must be an integer, not str"),
+    ("set", "set must be a mapping, not str"),
+]
 
 # Functions, and arguments that work.
 CALLS = {
@@ -31,6 +37,8 @@ CALLS = {
     "dequantize": lambda at: (ballast.dequantize, {"quantized": at.parquet, "path": "a.safetensors", "sync": False}),
     "validate": lambda at: (ballast.validate, {"original": at.path, "quantized": at.parquet}),
     "verify": lambda at: (ballast.verify, {"path": at.path}),
+    "diff": lambda at: (ballast.diff, {"a": at.path, "b": WEIGHTS}),
+    "edit_metadata": lambda at: (ballast.edit_metadata, {"path": at.edited, "set": {"a": "b"}}),
     "download": lambda at: (ballast.download, {"uri": at.uri, "folder": "d", "sync": False}),
     "inspect": lambda at: (ballast.inspect, {"path": at.path}),
     "load_quantized_weights": lambda at: (ballast.load_quantized_weights, {"directory": at.mlx}),
@@ -69,7 +77,7 @@ def at(tmp_path_factory):
     weights = ballast.load_quantized_weights(mlx)
     with RangeServer({"/m.safetensors": path.read_bytes()}) as server:
         uri = f"{server.url}/m.safetensors"
-        yield SimpleNamespace(path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), weights=weights, uri=uri)
+        yield SimpleNamespace(edited=shutil.copy(path, folder / "edited.safetensors"), path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), weights=weights, uri=uri)
 
 
 def try_all(function, given):
@@ -105,16 +113,20 @@ def test_wrong_arguments_are_told_in_plain_words(at, tmp_path, monkeypatch, name
 def test_those_of_event_loops_say_the_same(at, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     function, given = CALLS[name.removesuffix("_async")](at)
-    with pytest.raises(TypeError, match="sync is True or False, not str" if "sync" in given else "threads is a whole number, not str"):
-        asyncio.run(getattr(ballast, name)(**(given | {"sync" if "sync" in given else "threads": "yes"})))
+    wrong, message = next(each for each in WRONG_TYPES if each[0] in inspect.signature(function).parameters)
+    with pytest.raises(TypeError, match=message):
+        asyncio.run(getattr(ballast, name)(**(given | {wrong: "yes"})))
 
 
 @pytest.mark.parametrize(
     "work, kind, message",
-    [(lambda: ballast.save(WEIGHTS, "d", max_shard_bytes=-1), ValueError, "max_shard_bytes is -1, it must be from 0 to"),
-     (lambda: ballast.save(WEIGHTS, "d", max_shard_bytes="1GB"), TypeError, "max_shard_bytes is a whole number, not str"),
-     (lambda: ballast.save(WEIGHTS, "d", sync=1), TypeError, "sync is True or False, not int"),
-     (lambda: ballast.convert(WEIGHTS, "a", include="*"), TypeError, "include is a sequence of texts, not str"),
+    [(lambda: ballast.save(WEIGHTS, "d", max_shard_size=-1), ValueError, "max_shard_size is -1, it must be from 0 to"),
+     (lambda: ballast.save(WEIGHTS, "d", max_shard_size="many"), ValueError, "max_shard_size is 'many', which is not a size; write it like '300MB', '5GB' or '2GiB'"),
+     (lambda: ballast.save(WEIGHTS, "d", max_shard_size=1e9), TypeError, "max_shard_size must be a number of bytes or a size such as '5GB', not float"),
+     (lambda: ballast.convert(WEIGHTS, "d", memory_limit="0GB"), ValueError, "memory_limit is '0GB', which is not a size"),
+     (lambda: ballast.open("m", max_header_bytes="5 XB"), ValueError, "max_header_bytes is '5 XB', which is not a size"),
+     (lambda: ballast.save(WEIGHTS, "d", sync=1), TypeError, "sync must be True or False, not int"),
+     (lambda: ballast.convert(WEIGHTS, "a", include="*"), TypeError, "include must be a sequence of str, not str"),
      (lambda: ballast.serialize({"__metadata__": np.ones(1)}), ballast.ArgumentError, "a tensor cannot be called '__metadata__'"),
      (lambda: ballast.save({"__metadata__": np.ones(1)}, "a.safetensors"), ballast.ArgumentError, "a tensor cannot be called '__metadata__'"),
      (lambda: ballast.serialize({"a": np.zeros(3, ml_dtypes.float4_e2m1fn)}), ballast.ArgumentError, "'a': 3 values of 4 bits do not fill whole bytes"),
@@ -122,12 +134,12 @@ def test_those_of_event_loops_say_the_same(at, tmp_path, monkeypatch, name):
      (lambda: ballast.save({"a": np.ma.masked_equal([1, 2], 2)}, "a.safetensors"), TypeError, r"'a' is a masked array.*\.filled\(\)"),
      (lambda: ballast.serialize({"a": np.ma.array([1])}), TypeError, r"'a' is a masked array.*\.filled\(\)"),
      (lambda: ballast.quantize(WEIGHTS, "q", bitwidth=4), TypeError, r"quantize\(\) got an unexpected keyword argument 'bitwidth'"),
-     (lambda: ballast.convert(WEIGHTS, "a", rename={"a": 1}), TypeError, "rename is a text, not int"),
-     (lambda: ballast.convert(WEIGHTS, "a", dtype_rules=["f16"]), TypeError, "dtype_rules is a mapping, not list"),
-     (lambda: ballast.validate(WEIGHTS, "q", min_accuracy="0.5"), TypeError, "min_accuracy is a number, not str"),
+     (lambda: ballast.convert(WEIGHTS, "a", rename={"a": 1}), TypeError, "rename must be a str, not int"),
+     (lambda: ballast.convert(WEIGHTS, "a", dtype_rules=["f16"]), TypeError, "dtype_rules must be a mapping, not list"),
+     (lambda: ballast.validate(WEIGHTS, "q", min_accuracy="0.5"), TypeError, "min_accuracy must be a number, not str"),
      (lambda: ballast.verify("m", threads=1025), ValueError, "threads is 1025, it must be from 0 to 1024"),
-     (lambda: ballast.QuantizeConfig(sensitive_layer_names=["\ud800"]), ValueError, r"sensitive_layer_names is '\\ud800', which cannot be written as UTF-8"),
-     (lambda: ballast.QuantizeConfig.from_yaml("method: \ud800\n"), ValueError, "cannot be written as UTF-8")],
+     (lambda: ballast.QuantizeConfig(sensitive_layer_names=["\ud800"]), ValueError, r"sensitive_layer_names is '\\ud800', which is not valid UTF-8"),
+     (lambda: ballast.QuantizeConfig.from_yaml("method: \ud800\n"), ValueError, "which is not valid UTF-8")],
 )  # fmt: skip
 def test_texts(tmp_path, monkeypatch, work, kind, message):
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ballast.arrow import tensors_of_arrow
+from ballast._arrow import tensors_of_arrow
 from quantized_files import figures, gauss, read_parquet, read_safetensors
 from safetensors.numpy import save_file
 
@@ -103,7 +103,7 @@ class TestProgress:
     @pytest.mark.parametrize("options", [{"values": True}, {"sha256": True}, {"values": True, "sha256": True}])
     def test_verify_ends_at_its_total(self, tmp_path, options):
         arrays = {"a": np.ones(5, np.float32), "b": np.ones((3, 2))}
-        ballast.save(arrays, tmp_path / "shards", max_shard_bytes=1, sync=False)
+        ballast.save(arrays, tmp_path / "shards", max_shard_size=1, sync=False)
         calls = []
         ballast.verify(tmp_path / "shards", progress=lambda *call: calls.append(call), **options)
         assert calls[-1][0] == calls[-1][1] > 0
@@ -145,12 +145,12 @@ class TestProgress:
 
     def test_a_bar_without_tqdm_is_an_import_error(self, path, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-        with pytest.raises(ImportError, match="needs the package tqdm"):
+        with pytest.raises(ImportError, match="progress=True needs tqdm: pip install tqdm"):
             ballast.quantize(path, tmp_path / "out", progress=True, **SMALL)
 
     @pytest.mark.parametrize("progress", [3, "yes", object()])
     def test_what_cannot_be_called_is_refused(self, work, progress):
-        with pytest.raises(TypeError, match="progress is a function, True or None"):
+        with pytest.raises(TypeError, match="progress must be a function, True or None"):
             work(progress=progress)
 
 
@@ -163,7 +163,7 @@ class TestProgress:
                 pass
 
         for progress in (later, partial(later, 1), Later()):
-            with pytest.raises(TypeError, match="not one of async def"):
+            with pytest.raises(TypeError, match="progress must be a plain function, not an async one"):
                 work(progress=progress)
         assert list(tmp_path.iterdir()) == []
 
@@ -342,7 +342,7 @@ class TestArrow:
 
     def test_without_shapes_they_are_vectors(self, columns, tmp_path):
         report = self.quantize(pa.table(columns).drop_columns(["shape"]), tmp_path / "out")
-        assert report.kept == 2 and report.layers == []
+        assert report.unquantized == 2 and report.layers == []
         assert [warning for warning in report.warnings if warning.startswith("nothing was quantized: every tensor has fewer than two dimensions")]
 
     def test_models_become_tables_and_tables_models(self, path, arrays, quantized, tmp_path):
@@ -368,14 +368,14 @@ class TestArrow:
 
     @pytest.mark.parametrize(
         "change, kind, message",
-        [({"layer_name": ["a", None]}, TypeError, "layer_name has None"), ({"layer_name": [1, 2]}, TypeError, "layer_name has 1"),
-         ({"weights": [[0.5] * 256, None]}, ValueError, "layer 'b': there are nulls"),
-         ({"weights": [[0.5] * 256, [0.5] * 255 + [None]]}, ValueError, "layer 'b': there are nulls"),
+        [({"layer_name": ["a", None]}, TypeError, "layer_name must have strings, not None"), ({"layer_name": [1, 2]}, TypeError, "layer_name must have strings, not 1"),
+         ({"weights": [[0.5] * 256, None]}, ValueError, "layer 'b': the weights contain nulls"),
+         ({"weights": [[0.5] * 256, [0.5] * 255 + [None]]}, ValueError, "layer 'b': the weights contain nulls"),
          ({"weights": [0.5, 0.5]}, TypeError, "lists of numbers, not double"), ({"weights": [["x"], ["y"]]}, TypeError, "list<.*string>"),
          ({"weights": [[True], [False]]}, TypeError, "list<.*bool>"),
-         ({"shape": [[8, 32], [8, 33]]}, ValueError, r"layer 'b': has 256 weights, its shape is \[8, 33\]"),
-         ({"shape": [[-8, -32], [8, 32]]}, ValueError, r"its shape is \[-8, -32\]"),
-         ({"shape": [[8, 32], [None, 32]]}, TypeError, "not whole numbers"), ({"shape": [[8.5, 32], [8, 32]]}, TypeError, "not whole numbers"),
+         ({"shape": [[8, 32], [8, 33]]}, ValueError, r"layer 'b': shape \[8, 33\] does not match 256 weights"),
+         ({"shape": [[-8, -32], [8, 32]]}, ValueError, r"layer 'a': shape \[-8, -32\] does not match 256 weights"),
+         ({"shape": [[8, 32], [None, 32]]}, TypeError, "the shape must have integers"), ({"shape": [[8.5, 32], [8, 32]]}, TypeError, "the shape must have integers"),
          ({"layer_name": ["a", "a"]}, ballast.BallastError, "two tensors are called 'a'")],
     )  # fmt: skip
     def test_what_is_wrong_is_told(self, columns, tmp_path, change, kind, message):
@@ -392,7 +392,7 @@ class TestQuantizing:
     def test_figures_are_those_of_the_files(self, path, arrays, tmp_path):
         report = ballast.quantize(path, tmp_path / "out", **SMALL)
         restored = read_parquet(tmp_path / "out")
-        assert len(report.layers) == 8 and report.kept == 1
+        assert len(report.layers) == 8 and report.unquantized == 1
         for layer in report.layers:
             cosine, rmse = figures(arrays[layer.name], restored[layer.name])
             assert layer.cosine_similarity == pytest.approx(cosine, abs=1e-9) and layer.relative_rmse == pytest.approx(rmse, rel=1e-6)
@@ -409,8 +409,18 @@ class TestQuantizing:
         config = ballast.QuantizeConfig(bit_width=8, group_size=32)
         report = ballast.quantize(path, tmp_path / "out", config, bit_width=3, layer_bit_widths={"layers.1": 6}, sync=False)
         assert [layer.bits for layer in report.layers] == [3, 6, 3, 3, 3, 3, 3, 3]
-        with pytest.raises(TypeError, match="unexpected keyword argument 'bits'"):
-            ballast.quantize(path, tmp_path / "out", bits=3)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'bitwidth'"):
+            ballast.quantize(path, tmp_path / "out", bitwidth=3)
+
+    def test_bits_is_a_name_of_bit_width(self, path, tmp_path):
+        config = ballast.QuantizeConfig(bit_width=8, group_size=32)
+        for settings in ({"bits": 3}, {"bits": 3, "bit_width": 3}, {"bits": 3, "bit_width": None}):
+            report = ballast.quantize(path, tmp_path / "out", config, sync=False, **settings)
+            assert {layer.bits for layer in report.layers} == {3}
+        with pytest.raises(ballast.ArgumentError, match="bits is 3 and bit_width is 4; give one of them"):
+            ballast.quantize(path, tmp_path / "out", bits=3, bit_width=4)
+        with pytest.raises(ballast.ArgumentError, match="bits is 7, it must be 2, 3, 4, 5, 6 or 8"):
+            ballast.quantize(path, tmp_path / "out", bits=7)
 
     def test_layers_that_are_not_good_enough_are_told(self, path, tmp_path):
         report = ballast.quantize(path, tmp_path / "out", min_accuracy=1, **SMALL)
@@ -486,7 +496,7 @@ class TestConfig:
             lambda: config.layer_bit_widths.__setitem__("up", 2), lambda: config.layer_bit_widths.update(up=2), config.layer_bit_widths.clear,
             lambda: config.layer_bit_widths.pop("up"), lambda: config.layer_bit_widths.setdefault("down", 2),
         ):  # fmt: skip
-            with pytest.raises(TypeError, match=r"stays as it is: replace\(\) gives one with other settings"):
+            with pytest.raises(TypeError, match=r"QuantizeConfig is immutable; replace\(\) returns a config with other settings"):
                 change()
         assert config.layer_bit_widths == {"up": 8} and config.sensitive_layer_names == ("a",)
         same = ballast.QuantizeConfig.from_yaml(config.to_yaml())
@@ -645,7 +655,7 @@ def test_the_program_tells_of_nothing_quantized(run, tmp_path):
 
 
 def test_weights_tell_what_they_are(mlx):
-    assert repr(ballast.load_quantized_weights(mlx)) == "QuantizedWeights(8 weights, 1 others)"
+    assert repr(ballast.load_quantized_weights(mlx)) == "QuantizedWeights(8 quantized, 1 others)"
 
 
 def test_settings_go_before_those_of_a_config(tmp_path):

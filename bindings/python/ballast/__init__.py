@@ -1,4 +1,4 @@
-"""Opens, checks, converts, quantizes and streams model weights.
+"""Open, check, convert, quantize and stream model weights.
 
 >>> model = ballast.open(path)
 >>> model["embed.weight"].shape
@@ -6,8 +6,11 @@
 """
 
 from ballast import _core
-from ballast.config import QuantizeConfig
-from ballast.errors import (
+from ballast._config import QuantizeConfig, QuantizeSettings
+from ballast._convert import convert, convert_async, dequantize, dequantize_async
+from ballast._diff import DiffReport, TensorDifference, diff, diff_async
+from ballast._download import DownloadedFile, DownloadReport, download, download_async
+from ballast._errors import (
     ArgumentError,
     BallastError,
     BelowMinimumError,
@@ -19,39 +22,29 @@ from ballast.errors import (
     UnsupportedError,
     WriteError,
 )
-from ballast.model import Model, Tensor, from_bytes, open
-from ballast.remote import DownloadedFile, DownloadReport, download, download_async
-from ballast.weights import QuantizedWeight, QuantizedWeights, load_quantized_weights
-from ballast.work import (
-    CalibrationReport,
-    ConvertReport,
-    LayerReport,
-    QuantizeReport,
-    VerifyReport,
-    convert,
-    convert_async,
-    dequantize,
-    dequantize_async,
-    inspect,
-    quantize,
-    quantize_async,
-    save,
-    save_async,
-    serialize,
-    to_arrow,
-    validate,
-    validate_async,
-    verify,
-    verify_async,
-)
+from ballast._inspect import inspect
+from ballast._metadata import edit_metadata, edit_metadata_async
+from ballast._model import Model, from_bytes, open
+from ballast._quantize import quantize, quantize_async, validate, validate_async
+from ballast._quantized_weights import QuantizedWeight, QuantizedWeights, load_quantized_weights
+from ballast._reports import CalibrationReport, ConvertReport, LayerReport, QuantizeReport, VerifyReport
+from ballast._save import save, save_async, serialize
+from ballast._tensor import Tensor
+from ballast._to_arrow import to_arrow
+from ballast._verify import verify, verify_async
 
 __version__: str = _core.__version__
 
 __all__ = [
     "ArgumentError", "BallastError", "BelowMinimumError", "CalibrationReport", "CancelledError", "ConvertReport", "CorruptError",
-    "DownloadReport", "DownloadedFile",
-    "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport", "QuantizedWeight", "QuantizedWeights", "ReadError",
-    "Tensor", "TensorNotFoundError", "UnsupportedError", "VerifyReport", "WriteError", "convert", "convert_async", "dequantize",
-    "dequantize_async", "download", "download_async", "from_bytes", "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save",
-    "save_async", "serialize", "to_arrow", "validate", "validate_async", "verify", "verify_async",
+    "DiffReport", "DownloadReport", "DownloadedFile", "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport",
+    "QuantizeSettings", "QuantizedWeight", "QuantizedWeights", "ReadError", "Tensor", "TensorDifference", "TensorNotFoundError",
+    "UnsupportedError", "VerifyReport", "WriteError", "convert", "convert_async", "dequantize",
+    "dequantize_async", "diff", "diff_async", "download", "download_async", "edit_metadata", "edit_metadata_async", "from_bytes",
+    "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save", "save_async", "serialize", "to_arrow",
+    "validate", "validate_async", "verify", "verify_async",
 ]  # fmt: skip
+
+for _name in __all__:
+    globals()[_name].__module__ = "ballast"  # in messages and pickles, whatever module it is defined in
+del _name

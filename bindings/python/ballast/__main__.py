@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Becomes the program that is installed beside the package."""
+    """Replace this process by the program `ballast` of the package."""
     program = Path(__file__).with_name("bin") / "ballast"
     try:
         os.execv(program, ["ballast", *sys.argv[1:]])

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const auto* const held = nb::inst_ptr<Bytes>(self);
-  // Nothing is written where the flags forbid it.
+  // A read-only buffer is not written to.
   auto* const data = const_cast<std::byte*>(held->bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(held->bytes.size()), held->is_writable ? 0 : 1, flags);
 }

@@ -10,7 +10,7 @@
 
 namespace ballast::python {
 
-// Memory that Python sees through the buffer protocol, and whatever owns it.
+// Memory exported through the buffer protocol, and its owner.
 struct Bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;

@@ -8,7 +8,7 @@
 
 namespace ballast::python {
 
-// Raises the exception that stands for the error's kind. Needs the GIL.
+// Raises the exception for the error's code. Needs the GIL.
 [[noreturn]] void raise(const Error& error);
 
 inline void take(const Result<void>& result) {
@@ -21,7 +21,7 @@ T take(Result<T> result) {
   return *std::move(result);
 }
 
-// Does it without the GIL.
+// Runs `work` without the GIL.
 template <class Work>
 auto released(const Work& work) {
   const nanobind::gil_scoped_release release;

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Long enough for all who wait to ask once more, short enough to be over when a new call begins.
+// Long enough for every waiting thread to ask once more, short enough to be over before the next call.
 constexpr auto kJustNow = std::chrono::milliseconds(1500);
 
 std::atomic<Clock::rep>& last_interrupt() {
@@ -27,7 +27,7 @@ bool was_interrupted() {
   const Clock::duration last(last_interrupt().load());
   if (last != Clock::duration::zero() && Clock::now().time_since_epoch() - last < kJustNow) return true;
   const nanobind::gil_scoped_acquire acquire;
-  if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return false;  // which does nothing in other threads
+  if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return false;  // in other threads this checks nothing
   note_interrupt();
   return true;
 }

@@ -2,11 +2,11 @@
 
 namespace ballast::python {
 
-// Whether Ctrl-C came just now, for whoever waits for a server in whatever thread. In Python's main thread looks for it, too; the
-// exception is then set, as it is by PyErr_CheckSignals().
+// Returns whether Ctrl-C was pressed just now, for threads that wait for a server. In Python's main thread it also checks for
+// signals and sets the exception, as PyErr_CheckSignals() does.
 bool was_interrupted();
 
-// Someone has seen it.
+// Records that Ctrl-C was seen.
 void note_interrupt();
 
 }  // namespace ballast::python

@@ -17,11 +17,10 @@
 
 namespace ballast::python {
 
-// Long work without the GIL, which a callback may watch and stop, and Ctrl-C interrupts. The work is stopped cleanly before an
-// exception goes on.
+// Runs long work without the GIL. A progress callback or Ctrl-C can cancel it. The work has stopped when the exception is raised.
 class LongWork {
  public:
-  // `callback` takes (done, total, what), and stops the work with False or an exception; None for none.
+  // `callback` takes (done, total, what) and cancels the work by returning False or raising; it may be None.
   explicit LongWork(nanobind::object callback) : callback_(std::move(callback)) {}
 
   WorkOptions options(unsigned threads = 0, std::uint64_t memory_limit = 0) {
@@ -32,7 +31,7 @@ class LongWork {
         .stop = [this] { return is_stopped_.load(); }};
   }
 
-  // `work` gives a Result.
+  // `work` returns a Result.
   template <class Work>
   auto run(const Work& work) -> typename std::invoke_result_t<Work>::value_type {
     auto result = is_main_thread() ? watch(work) : released(work);
@@ -41,7 +40,7 @@ class LongWork {
   }
 
  private:
-  // Signals reach Python in its main thread alone, so that one looks out for them.
+  // Python handles signals only in its main thread, so that thread waits for them.
   template <class Work>
   auto watch(const Work& work) {
     const nanobind::gil_scoped_release release;
@@ -57,21 +56,21 @@ class LongWork {
 
   bool report(std::uint64_t done, std::uint64_t total, std::string_view what) {
     if (is_stopped_) return false;
-    if (callback_.is_none() || total == 0) return true;  // it is not known yet how much there is to do
+    if (callback_.is_none() || total == 0) return true;  // the total is not known yet
     const nanobind::gil_scoped_acquire acquire;
     try {
-      const nanobind::object answer = callback_(done, total, nanobind::str(what.data(), what.size()));
-      if (is_false(answer)) is_stopped_ = true;
+      const nanobind::object result = callback_(done, total, nanobind::str(what.data(), what.size()));
+      if (is_false(result)) is_stopped_ = true;
     } catch (nanobind::python_error& error) {
       keep_error(std::move(error));
     }
     return !is_stopped_;
   }
 
-  // False, or NumPy's, which comparisons of its numbers give.
-  static bool is_false(const nanobind::object& answer) {
-    if (answer.is(nanobind::bool_(false))) return true;
-    return nanobind::isinstance(answer, nanobind::module_::import_("numpy").attr("bool_")) && PyObject_IsTrue(answer.ptr()) == 0;
+  // False, or NumPy's False, which comparisons of its numbers return.
+  static bool is_false(const nanobind::object& result) {
+    if (result.is(nanobind::bool_(false))) return true;
+    return nanobind::isinstance(result, nanobind::module_::import_("numpy").attr("bool_")) && PyObject_IsTrue(result.ptr()) == 0;
   }
 
   void keep_error(nanobind::python_error&& error) {

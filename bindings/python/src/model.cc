@@ -45,7 +45,7 @@ OpenModel open(const FsPath& path, bool decoded, bool map, bool reference, std::
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
 }
 
-// A model in someone else's memory, which is held as long.
+// A model in the caller's memory, which it holds.
 struct BorrowingModel {
   HeldBuffer buffer;
   std::optional<Model> model;
@@ -61,7 +61,7 @@ OpenModel from_buffer(const nb::object& object, const std::string& name, bool re
   return OpenModel(std::shared_ptr<const Model>(borrowing, &*borrowing->model));
 }
 
-// Likewise, tensor by tensor.
+// A model of tensors in the caller's memory, which it holds.
 struct BorrowingTensors {
   Tensors tensors;
   std::optional<Model> model;
@@ -87,6 +87,18 @@ Bytes view(const OpenModel& self, std::string_view name) {
   return {.owner = std::move(model), .bytes = bytes};
 }
 
+Bytes writable_view(const OpenModel& self, std::string_view name) {
+  auto model = self.shared();
+  const auto bytes = take(model->writable_view(name));
+  return {.owner = std::move(model), .bytes = bytes, .is_writable = true};
+}
+
+// Why there is no tensor of this name, and which one is similar.
+std::string describe_missing(const OpenModel& self, std::string_view name) {
+  const auto found = self.get().slice(name, {});
+  return found ? std::string() : found.error().message;
+}
+
 Bytes read(const OpenModel& self, std::string_view name) {
   return Bytes::of(take(released([&, model = self.shared()] { return model->read(name); })));
 }
@@ -107,8 +119,8 @@ nb::tuple slice(const OpenModel& self, std::string_view name, const std::vector<
   return nb::make_tuple(shape, Bytes::of(std::move(part)));
 }
 
-// The memory of one tensor among those that were loaded together. What is not in use any more goes back to the system, even while
-// others are.
+// The memory of one tensor of a loaded model. Its pages go back to the system when it is destroyed, even if other tensors are
+// still in use.
 class LoadedPiece {
  public:
   LoadedPiece(std::shared_ptr<const LoadedModel> all, std::span<const std::byte> bytes) : all_(std::move(all)), bytes_(bytes) {}
@@ -116,7 +128,7 @@ class LoadedPiece {
   LoadedPiece& operator=(const LoadedPiece&) = delete;
 
   ~LoadedPiece() {
-    if (all_.use_count() == 1) return;  // all of it goes
+    if (all_.use_count() == 1) return;  // all memory is freed
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t before = (page - reinterpret_cast<std::uintptr_t>(bytes_.data()) % page) % page;
     if (bytes_.size() < before + page) return;
@@ -160,7 +172,7 @@ nb::object config(const OpenModel& self) {
   return config ? nb::object(text(config->json)) : nb::none();
 }
 
-// The numbers of the config under their usual names.
+// The numbers in the config under their usual names.
 nb::dict usual_config(const OpenModel& self) {
   nb::dict made;
   const auto& config = self.get().config();
@@ -211,7 +223,9 @@ void bind_model(nb::module_& module) {
       .def("files", &files)
       .def("has", [](const OpenModel& self, std::string_view name) { return self.get().has(name); })
       .def("info", &info)
+      .def("describe_missing", &describe_missing)
       .def("view", &view)
+      .def("writable_view", &writable_view)
       .def("read", &read)
       .def("read_as", &read_as, nb::arg("name"), nb::arg("dtype"), nb::arg("allow_loss"))
       .def("slice", &slice)

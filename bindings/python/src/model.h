@@ -8,13 +8,13 @@
 
 namespace ballast::python {
 
-// A model that may be closed while arrays still look at its bytes.
+// A model that may be closed while arrays still use its bytes.
 class OpenModel {
  public:
   explicit OpenModel(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
 
-  const Model& get() const { return *held(); }                    // raises ValueError once it is closed
-  std::shared_ptr<const Model> shared() const { return held(); }  // for work during which it may be closed
+  const Model& get() const { return *held(); }                    // raises ValueError if closed
+  std::shared_ptr<const Model> shared() const { return held(); }  // for work during which it might be closed
   void close() { model_.reset(); }
   bool is_closed() const { return model_ == nullptr; }
 

@@ -3,6 +3,7 @@
 #include <ballast/version.h>
 
 #include "bytes.h"
+#include "check.h"
 #include "model.h"
 #include "quantize.h"
 #include "write.h"
@@ -14,4 +15,5 @@ NB_MODULE(_core, module) {
   python::bind_model(module);
   python::bind_write(module);
   python::bind_quantize(module);
+  python::bind_check(module);
 }

@@ -17,7 +17,6 @@
 #include <ballast/quantize.h>
 #include <ballast/quantized_weights.h>
 #include <ballast/text.h>
-#include <ballast/verify.h>
 #include <ballast/weights.h>
 
 #include "bytes.h"
@@ -104,7 +103,7 @@ nb::dict describe(const QuantizeReport& report) {
   nb::list layers;
   for (const LayerReport& layer : report.layers) layers.append(describe(layer));
   made["layers"] = layers;
-  made["kept"] = report.unquantized;
+  made["unquantized"] = report.unquantized;
   nb::list files;
   for (const std::string& file : report.files) files.append(path_text(file));
   made["files"] = files;
@@ -119,7 +118,7 @@ nb::dict describe(const QuantizeReport& report) {
   made["modality"] = modality_of(report.modality);
   made["calibration"] = describe(report.calibration);
   made["passed"] = report.passed;
-  made["was_done"] = report.up_to_date;
+  made["up_to_date"] = report.up_to_date;
   made["warnings"] = report.warnings;
   return made;
 }
@@ -144,7 +143,7 @@ nb::dict validate(const OpenModel& original, const FsPath& quantized, double min
   return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
 }
 
-// Nothing for a model that is not quantized.
+// Returns None for a model that is not quantized.
 nb::object describe_model(const FsPath& path) {
   const ballast::Weights weights = take(released([&] { return ballast::Weights::open(path.get(), {.stop = was_interrupted}); }));
   if (weights.scheme() == "plain") return nb::none();
@@ -174,29 +173,7 @@ nb::object describe_model(const FsPath& path) {
   return made;
 }
 
-nb::dict verify_path(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
-  LongWork work(std::move(progress));
-  const VerifyReport report = work.run([&] {
-    return verify_model(path.get(),
-                        {.open = {.stop = was_interrupted}, .values = values, .sha256 = sha256, .work = work.options(threads)});
-  });
-  nb::list defects;
-  for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
-  nb::dict sums;
-  for (const VerifiedFile& file : report.files) sums[path_text(file.path)] = file.sha256;
-  nb::dict made;
-  made["ok"] = report.ok();
-  made["checks"] = report.checks;
-  made["defects"] = defects;
-  made["skipped"] = report.skipped;
-  made["warnings"] = report.warnings;
-  made["tensors"] = report.tensors;
-  made["bytes"] = report.bytes;
-  made["sha256"] = sums;
-  return made;
-}
-
-// Quantized weights as they are stored, in memory of their own.
+// Quantized weights as they are stored, loaded into memory.
 class Weights {
  public:
   explicit Weights(QuantizedWeights weights) : weights_(std::make_shared<const QuantizedWeights>(std::move(weights))) {}
@@ -232,6 +209,12 @@ class Weights {
     return made;
   }
 
+  // Why there is no weight of this name, and which one is similar.
+  std::string describe_missing(std::string_view name) const {
+    const auto found = weights_->dequantize(name, DType::kF32);
+    return found ? std::string() : found.error().message;
+  }
+
   nb::tuple dequantize(std::string_view name, std::string_view dtype) const {
     const DType to = dtype_of(dtype);
     Tensor tensor = take(released([&] { return weights_->dequantize(name, to); }));
@@ -265,14 +248,13 @@ void bind_quantize(nb::module_& module) {
              nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
              nb::arg("threads"), nb::arg("progress").none());
-  module.def("verify", &verify_path, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
-             nb::arg("progress").none());
   module.def("describe_quantized", &describe_model);
   module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)
       .def("others", &Weights::others)
       .def("find", &Weights::find)
+      .def("describe_missing", &Weights::describe_missing)
       .def("dequantize", &Weights::dequantize);
   module.def("load_quantized_weights", [](const FsPath& directory) {
     return Weights(take(released([&] { return load_quantized_weights(directory.get()); })));

@@ -23,7 +23,7 @@ inline Metadata metadata_of(const std::optional<Pairs>& pairs) {
   return pairs ? Metadata(pairs->begin(), pairs->end()) : Metadata();
 }
 
-// Tensors in the caller's memory, which is held.
+// Tensors in the caller's memory, which it holds.
 class Tensors {
  public:
   explicit Tensors(const std::vector<Item>& items);

@@ -12,7 +12,7 @@
 
 namespace ballast::python {
 
-// A path as the system has it: text whose surrogates stand for bytes that are no UTF-8, bytes, or anything with __fspath__.
+// A path as bytes, from bytes, an object with __fspath__, or a str whose surrogates stand for bytes that are not UTF-8.
 class FsPath {
  public:
   FsPath() = default;
@@ -41,7 +41,7 @@ inline nanobind::tuple tuple_of(Shape shape) {
 
 inline DType dtype_of(std::string_view name) {
   const auto dtype = parse_dtype(name);
-  if (!dtype) raise({.code = Errc::kInvalidArgument, .message = "no dtype is called " + std::string(name)});
+  if (!dtype) raise({.code = Errc::kInvalidArgument, .message = "unknown dtype '" + std::string(name) + "'"});
   return *dtype;
 }
 

@@ -12,11 +12,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <ballast/convert_model.h>
 #include <ballast/download.h>
+#include <ballast/edit_metadata.h>
 #include <ballast/quantize.h>
 #include <ballast/sink.h>
 
@@ -34,18 +36,18 @@ namespace {
 namespace nb = nanobind;
 
 void save(const FsPath& path, const std::vector<Item>& items, const std::optional<Pairs>& metadata, bool sync,
-          std::uint64_t max_shard_bytes, nb::object progress) {
+          std::uint64_t max_shard_size, nb::object progress) {
   const Tensors tensors(items);
   std::uint64_t bytes = 0;
   for (const TensorView& view : tensors.views()) {
     take(check_bytes(view));
     bytes += view.bytes.size();
   }
-  const SinkOptions options{.max_shard_bytes = max_shard_bytes,
+  const SinkOptions options{.max_shard_bytes = max_shard_size,
                             .metadata = metadata_of(metadata),
                             .keep_empty_metadata = metadata.has_value(),
                             .sync = sync};
-  constexpr std::uint64_t kLittle = std::uint64_t{8} << 20;  // is written before anyone could stop it
+  constexpr std::uint64_t kLittle = std::uint64_t{8} << 20;  // written before anyone could cancel it
   if (progress.is_none() && bytes <= kLittle) {
     take(released([&] { return save_tensors(path.get(), tensors.views(), options); }));
     return;
@@ -89,7 +91,7 @@ Format format_of(const std::string& name) {
   for (const Format format : {Format::kSafetensors, Format::kMlxJson}) {
     if (ballast::name(format) == name) return format;
   }
-  raise({.code = Errc::kInvalidArgument, .message = "no format is called " + name + ": there are safetensors and mlx-json"});
+  raise({.code = Errc::kInvalidArgument, .message = "unknown format '" + name + "'; use safetensors or mlx-json"});
 }
 
 using StringPair = std::pair<std::string, std::string>;
@@ -97,14 +99,14 @@ using StringPair = std::pair<std::string, std::string>;
 // `source` is an open model or a path.
 nb::dict convert(const nb::object& source, const FsPath& path, const std::optional<std::string>& dtype,
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
-                 std::uint64_t max_shard_bytes, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
+                 std::uint64_t max_shard_size, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
                  const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
                  bool resume, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
   ConvertOptions options{.include = include,
                          .exclude = exclude,
                          .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .sink = {.max_shard_bytes = max_shard_bytes, .sync = sync},
+                         .sink = {.max_shard_bytes = max_shard_size, .sync = sync},
                          .resume = resume,
                          .work = work.options(threads, memory_limit)};
   if (metadata) options.metadata = metadata_of(metadata);
@@ -124,13 +126,25 @@ nb::dict convert(const nb::object& source, const FsPath& path, const std::option
 }
 
 nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
-                    const std::optional<std::string>& format, std::uint64_t max_shard_bytes, bool sync,
-                    std::uint64_t memory_limit, nb::object progress) {
+                    const std::optional<std::string>& format, std::uint64_t max_shard_size, bool sync, std::uint64_t memory_limit,
+                    nb::object progress) {
   LongWork work(std::move(progress));
-  DequantizeOptions options{.sink = {.max_shard_bytes = max_shard_bytes, .sync = sync}, .work = work.options(0, memory_limit)};
+  DequantizeOptions options{.sink = {.max_shard_bytes = max_shard_size, .sync = sync}, .work = work.options(0, memory_limit)};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
   return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
+}
+
+std::string_view edit_metadata(const FsPath& path, const std::vector<StringPair>& set, std::vector<std::string> unset,
+                               nb::object progress) {
+  LongWork work(std::move(progress));
+  const MetadataEdit edit{.set = Metadata(set.begin(), set.end()), .unset = std::move(unset)};
+  switch (work.run([&] { return ballast::edit_metadata(path.get(), edit, {.stop = was_interrupted}, work.options()); })) {
+    case MetadataChange::kNone: return "unchanged";
+    case MetadataChange::kInPlace: return "in place";
+    case MetadataChange::kRewritten: return "rewritten";
+  }
+  std::unreachable();
 }
 
 nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, std::vector<std::string> include,
@@ -145,8 +159,8 @@ nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, s
     nb::dict made;
     made["path"] = path_text(file.path);
     made["size"] = file.size;
-    made["was_there"] = file.already_complete;
-    made["checked"] = file.checksum.empty() ? nb::none() : nb::object(text(file.checksum));
+    made["already_complete"] = file.already_complete;
+    made["checksum"] = file.checksum.empty() ? nb::none() : nb::object(text(file.checksum));
     files.append(made);
   }
   nb::dict made;
@@ -160,14 +174,16 @@ nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, s
 
 void bind_write(nb::module_& module) {
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata").none(), nb::arg("sync"),
-             nb::arg("max_shard_bytes"), nb::arg("progress") = nb::none());
+             nb::arg("max_shard_size"), nb::arg("progress") = nb::none());
   module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
   module.def("convert", &convert, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
-             nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("include"), nb::arg("exclude"),
+             nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("include"), nb::arg("exclude"),
              nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
              nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
-             nb::arg("format").none(), nb::arg("max_shard_bytes"), nb::arg("sync"), nb::arg("memory_limit"),
+             nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("memory_limit"),
+             nb::arg("progress").none());
+  module.def("edit_metadata", &edit_metadata, nb::arg("path"), nb::kw_only(), nb::arg("set"), nb::arg("unset"),
              nb::arg("progress").none());
   module.def("download", &download, nb::arg("uri"), nb::arg("folder").none(), nb::kw_only(), nb::arg("include"),
              nb::arg("exclude"), nb::arg("sync"), nb::arg("progress").none());

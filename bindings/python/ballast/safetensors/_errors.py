@@ -1,4 +1,4 @@
-"""Errors in the words that programs written for `safetensors` look for, followed by Ballast's own."""
+"""Errors with the messages of `safetensors`, which programs look for, followed by Ballast's own."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ballast.errors import BallastError, CorruptError, UnsupportedError, one_line
+from ballast._errors import BallastError, CorruptError, UnsupportedError, one_line
 
 
 class SafetensorError(BallastError):
-    """What is wrong with a file, or with what was asked of it."""
+    """An error in a file or an argument."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(one_line(each) if isinstance(each, str) else each for each in args))
 
 
 class MissingFileError(FileNotFoundError):
-    """No such file."""
+    """The file does not exist."""
 
     def __str__(self) -> str:
         return f"{self.strerror}: {one_line(self.filename)}"
@@ -27,7 +27,7 @@ MISALIGNED = "The slice is slicing for subbytes dtypes, and the slice does not e
 
 _TENSOR = r"tensor '(?P<name>(?:[^'\\]|\\.)*)'(?: \(\d+ bytes\))?: "
 
-# How Ballast says it, and how `safetensors` does. They are matched in order.
+# Patterns of Ballast's messages, and the messages of `safetensors`. The first match counts.
 _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -50,7 +50,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def worded(doing: str, path: str, said: str) -> SafetensorError:
-    """What the core said of the file `path`, behind the words for it."""
+    """Return an error with the message of `safetensors`, followed by the core's message about the file `path`."""
     for pattern, words in _WORDS:
         if found := pattern.match(said):
             return SafetensorError(f"{doing}: {words.format(**found.groupdict())} ({path}: {said})")
@@ -58,17 +58,17 @@ def worded(doing: str, path: str, said: str) -> SafetensorError:
 
 
 def without_path(path: str, message: str) -> str:
-    """A message of the core without the path that it begins with, in which the core escapes quotes and what cannot be printed."""
+    """Remove the path from the start of a message. In the message the path is escaped."""
     if message.startswith(f"{path}: "):
         return message[len(path) + 2 :]
-    if message.startswith("tensor '"):  # it is about what was given, not about the file
+    if message.startswith("tensor '"):  # about an argument, not about the file
         return message
     return message.split(": ", path.count(": ") + 1)[-1]
 
 
 @contextmanager
 def reading(doing: str, path: str) -> Iterator[None]:
-    """Gives what is wrong with the bytes of a file its words. What the system refuses stays an OSError."""
+    """Translate errors about the contents of a file. OSError passes unchanged."""
     try:
         yield
     except (CorruptError, UnsupportedError) as error:
@@ -76,7 +76,7 @@ def reading(doing: str, path: str) -> Iterator[None]:
 
 
 def noted(error: SafetensorError, note: str) -> SafetensorError:
-    """With a note below the text, for texts that programs compare as a whole."""
+    """Add a note to an error whose message programs compare as a whole."""
     if hasattr(error, "add_note"):
         error.add_note(one_line(note))
     return error

@@ -1,4 +1,4 @@
-"""What tensors are made for."""
+"""The frameworks that tensors are made for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ballast.safetensors._errors import SafetensorError
 
 
 class Framework(NamedTuple):
-    """How tensors of a framework are made."""
+    """How to make tensors of a framework."""
 
-    #: make(name, dtype, shape, content): a tensor of these bytes, which are its own unless `copies`.
+    #: make(name, dtype, shape, content) returns a tensor over these bytes, or a copy of them if `copies`.
     make: Callable[[str, str, tuple[int, ...], Any], Any]
-    #: Whether it copies the bytes, so that they may be a part of the file.
+    #: Whether make() copies the bytes, so that they may be a view of the file.
     copies: bool = False
-    #: pick(tensor, slices, shape): a part of a tensor that was made whole, where values are packed in the file and not in it.
+    #: pick(tensor, slices, shape) returns a part of a whole tensor, for values that are packed in the file only.
     pick: Callable[[Any, tuple[slice, ...], tuple[int, ...]], Any] | None = None
 
 
@@ -29,9 +29,9 @@ _DEVICES = ("cuda", "mps", "npu", "xpu", "xla", "mlu", "musa", "hpu")
 
 
 def framework_of(name: str, device: Any) -> Framework:
-    """The framework that is called `name`, imported."""
+    """Import the framework called `name`."""
     if not isinstance(name, str):
-        raise TypeError(f"argument 'framework': expected a name, not {type(name).__name__}")
+        raise TypeError(f"argument 'framework': expected str, not {type(name).__name__}")
     if name not in _MODULES:
         raise SafetensorError(f"framework {name} is invalid (expected one of: {', '.join(_MODULES)})")
     device = _device(device)

@@ -1,4 +1,4 @@
-"""Files that are read: what `safe_open` gives, and files that are in memory."""
+"""Reading files: safe_open(), and files in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import stat
 from types import TracebackType
 from typing import Any, TypeVar, Union
 
-from ballast import _core, dtypes
-from ballast.errors import CorruptError, ReadError, UnsupportedError
+from ballast import _core, _dtypes
+from ballast._errors import CorruptError, ReadError, UnsupportedError
 from ballast.safetensors import _slice
 from ballast.safetensors._errors import MissingFileError, SafetensorError, noted, reading, without_path, worded
 from ballast.safetensors._frameworks import Framework, framework_of
@@ -24,7 +24,7 @@ _LARGEST_HEADER = 100_000_000
 
 
 class _Reader:
-    """An open file, and the framework that its tensors are made for."""
+    """An open file and the framework that its tensors are made for."""
 
     __slots__ = ("_framework", "_model", "_path")
 
@@ -36,7 +36,7 @@ class _Reader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        # Parts that get_slice() gave hold the file themselves, and go on reading it.
+        # Slices hold the file themselves and remain usable.
         self._model = None
 
     def __repr__(self) -> str:
@@ -46,37 +46,37 @@ class _Reader:
 
     def _opened(self) -> _core.OpenModel:
         if self._model is None:
-            raise noted(SafetensorError("File is closed"), f"it was {self._path}")
+            raise noted(SafetensorError("File is closed"), f"the file is {self._path}")
         return self._model
 
     def _info(self, model: _core.OpenModel, name: str) -> tuple[str, tuple[int, ...]]:
         if not isinstance(name, str):
-            raise TypeError(f"argument 'name': tensors have names that are texts, not {type(name).__name__}")
+            raise TypeError(f"argument 'name': expected str, not {type(name).__name__}")
         try:
             info = model.info(name)
         except TypeError:
-            name.encode()  # which tells better why it is no name
+            name.encode()  # raises an error that says why
             raise
         if info is None:
             error = SafetensorError(f"File does not contain tensor {name}")
-            raise noted(error, f"it is {self._path}, with {model.count} tensors")
+            raise noted(error, f"the file is {self._path}, with {model.count} tensors")
         return info[0], info[1]
 
     def keys(self) -> list[str]:
-        """The names of all tensors, sorted."""
+        """Return the names of all tensors, sorted."""
         return sorted(self._opened().names())
 
     def offset_keys(self) -> list[str]:
-        """The names of all tensors, in the order that they have in the file."""
+        """Return the names of all tensors in the order of the file."""
         return self._opened().names()
 
     def metadata(self) -> dict[str, str] | None:
-        """What the file says of itself, or None."""
+        """Return the metadata of the file, or None."""
         model = self._opened()
         return model.metadata if model.has_metadata else None
 
     def get_tensor(self, name: str) -> Any:
-        """A whole tensor, in memory of its own.
+        """Return a copy of a tensor.
 
         >>> with safe_open(path, "np") as file:
         ...     file.get_tensor("bias").shape
@@ -88,7 +88,7 @@ class _Reader:
             try:
                 return self._framework.make(name, dtype, shape, model.view(name))
             except UnsupportedError:
-                pass  # it is not mapped
+                pass  # not mapped
         try:
             content = model.read(name)
         except (CorruptError, UnsupportedError) as error:
@@ -96,7 +96,7 @@ class _Reader:
         return self._framework.make(name, dtype, shape, content)
 
     def get_tensors(self) -> dict[str, Any]:
-        """All tensors by their names, in the order of the file. They are read together, by several threads."""
+        """Return all tensors by name, in the order of the file. Reads them with several threads."""
         model = self._opened()
         names = model.names()
         if self._framework.copies:
@@ -111,7 +111,7 @@ class _Reader:
         return made
 
     def get_slice(self, name: str) -> PySafeSlice:
-        """A tensor to take a part of, of which nothing has been read yet.
+        """Return a tensor that can be indexed. Nothing is read before that.
 
         >>> with safe_open(path, "np") as file:
         ...     file.get_slice("embed.weight")[:, ::8].shape
@@ -123,7 +123,7 @@ class _Reader:
 
 
 class PySafeSlice:
-    """A tensor of a file, to be indexed with numbers, slices and `...`."""
+    """A tensor of a file that can be indexed with integers, slices and `...`."""
 
     __slots__ = ("_dtype", "_framework", "_model", "_name", "_path", "_shape")
 
@@ -141,15 +141,15 @@ class PySafeSlice:
         return f"PySafeSlice({self._name!r}, {self._dtype}, {list(self._shape)})"
 
     def get_shape(self) -> list[int]:
-        """The length of each dimension."""
+        """Return the length of each dimension."""
         return list(self._shape)
 
     def get_dtype(self) -> str:
-        """The dtype, as the file spells it: "BF16"."""
+        """Return the dtype as the file spells it: "BF16"."""
         return self._dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """A part. Little more than its bytes are read."""
+        """Read a part, and little more than its bytes."""
         try:
             bounds, shape = _slice.parse(index, self._shape)
         except SafetensorError as error:
@@ -160,11 +160,11 @@ class PySafeSlice:
             try:
                 _, content = self._model.slice(self._name, bounds)
             except UnsupportedError:
-                if not dtypes.is_packed(self._dtype):
+                if not _dtypes.is_packed(self._dtype):
                     raise
                 if self._dtype != "F4" or self._framework.pick is None:
                     raise noted(_slice.misaligned(index, self._shape), self._place()) from None
-                # A part of packed values that begins or ends within a byte: all of them are unpacked.
+                # The part begins or ends within a byte, so the whole tensor is unpacked.
                 whole = self._framework.make(self._name, self._dtype, self._shape, self._model.read(self._name))
                 return self._framework.pick(whole, tuple(slice(*bound) for bound in bounds), shape)
             return self._framework.make(self._name, self._dtype, shape, content)
@@ -174,10 +174,13 @@ class PySafeSlice:
 
 
 class safe_open(_Reader):
-    """A SafeTensors file, of which tensors are read when they are asked for.
+    """An open SafeTensors file. Tensors are read when you ask for them.
 
-    `framework` is "np", "pt", "flax" or "mlx"; devices other than "cpu" are for PyTorch. With the backend "pread" nothing is
-    mapped.
+    Args:
+        filename: A path or a URI.
+        framework: "np", "pt", "flax" or "mlx".
+        device: The device of PyTorch tensors. Other frameworks only have "cpu".
+        backend: "mmap", or "pread" to read without mapping the file.
 
     >>> with safe_open(path, framework="np") as file:
     ...     file.keys(), file.get_tensor("bias").shape
@@ -195,7 +198,7 @@ class safe_open(_Reader):
 
 
 class _safe_open_handle(_Reader):
-    """The same for a file that Python has opened already; wherever it stands, it is read from the start."""
+    """A safe_open() of a file that Python has opened. Reads it from the start."""
 
     __slots__ = ()
 
@@ -212,18 +215,18 @@ def path_of(filename: Filename) -> str:
         raise TypeError(f"argument 'filename': expected str or os.PathLike object, not {type(filename).__name__}")
     path = os.fspath(filename)
     if not isinstance(path, str):
-        raise TypeError(f"argument 'filename': expected a path that is a text, not {type(path).__name__}")
+        raise TypeError(f"argument 'filename': expected a str path, not {type(path).__name__}")
     return path
 
 
 def shown(path: str) -> str:
-    """A path as messages have it: without what is secret in a URI."""
+    """Return a path for messages, without the secrets of a URI."""
     return _core.without_secrets(path) if "://" in path else path
 
 
 def _is_mapped(backend: str) -> bool:
     if not isinstance(backend, str):
-        raise TypeError(f"argument 'backend': expected a name, not {type(backend).__name__}")
+        raise TypeError(f"argument 'backend': expected str, not {type(backend).__name__}")
     if backend not in ("mmap", "pread"):
         raise SafetensorError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     return backend == "mmap"
@@ -239,8 +242,8 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
         raise MissingFileError(errno.ENOENT, "No such file or directory", path) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    is_file = stat.S_ISREG(mode)  # opening a pipe waits for its other end
-    if is_file and path.endswith((".mlx", ".index.json")):  # for which the core has another meaning
+    is_file = stat.S_ISREG(mode)  # opening a pipe would wait for its other end
+    if is_file and path.endswith((".mlx", ".index.json")):  # which mean something else to the core
         with open(path, "rb") as file:
             return _open_descriptor(file.fileno(), path, is_mapped)
     with reading(_HEADER, path):
@@ -248,7 +251,7 @@ def _open(path: str, is_mapped: bool) -> _core.OpenModel:
             return _core.open(path, decode=False, mmap=is_mapped, reference=True, max_header_bytes=_LARGEST_HEADER)
         except ReadError:
             if is_file:
-                open(path, "rb").close()  # which tells better why it cannot be read
+                open(path, "rb").close()  # raises the error that Python code expects
             raise
 
 
@@ -261,7 +264,7 @@ def _open_descriptor(descriptor: int, path: str, is_mapped: bool) -> _core.OpenM
 
 
 def from_memory(data: Any, name: str, doing: str) -> _core.OpenModel:
-    """A file that is in memory, whatever its name ends in."""
+    """Open a SafeTensors file in memory, whatever its name."""
     try:
         content = memoryview(data)
     except TypeError:
@@ -273,7 +276,7 @@ def from_memory(data: Any, name: str, doing: str) -> _core.OpenModel:
 
 
 def load(data: Any, framework: str) -> dict[str, Any]:
-    """All tensors of a file that is in memory."""
+    """Return all tensors of a file in memory."""
     reader = _Reader()
     reader._framework = framework_of(framework, "cpu")
     reader._path = _MEMORY
@@ -282,7 +285,7 @@ def load(data: Any, framework: str) -> dict[str, Any]:
 
 
 def deserialize(bytes: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The tensors of a file that is in memory, as their dtypes, shapes and bytes.
+    """Return the dtypes, shapes and bytes of all tensors of a file in memory.
 
     >>> from ballast.safetensors import deserialize, serialize
     >>> deserialize(serialize({}))

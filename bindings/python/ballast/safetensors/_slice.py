@@ -1,4 +1,4 @@
-"""Indices of get_slice(), with the refusals that `safetensors` has and NumPy has not."""
+"""Indices of get_slice(), with the limits of `safetensors`, which are stricter than NumPy's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ballast.safetensors._errors import MISALIGNED, SafetensorError
 
 
 class Part(NamedTuple):
-    """What to read of a tensor, and the shape of what is made of it: dimensions that were given by a number are gone."""
+    """What to read of a tensor, and the shape of the result, without the dimensions that are indexed by an integer."""
 
     bounds: list[tuple[int | None, int | None, int]]
     shape: tuple[int, ...]
@@ -20,7 +20,7 @@ _Range = tuple["int | None", "int | None", int]
 
 
 def parse(index: Any, shape: Sequence[int]) -> Part:
-    """Bounds past the end are refused, negative ones count from the end, and a start behind the stop leaves nothing."""
+    """Parse an index. Bounds past the end are errors, negative ones count from the end, a start after the stop selects nothing."""
     items = _items(index, shape)
     if len(items) > len(shape):
         raise _refused(items, shape, "more slicing indexes than dimensions in tensor")
@@ -36,12 +36,12 @@ def parse(index: Any, shape: Sequence[int]) -> Part:
         else:
             taken = range(size)[slice(*item)]
             bounds.append((taken.start, max(taken.start, taken.stop), min(taken.step, max(size, 1))))
-            kept.append(max(0, -((taken.start - taken.stop) // taken.step)))  # len() has a limit
+            kept.append(max(0, -((taken.start - taken.stop) // taken.step)))  # len() is limited to sys.maxsize
     return Part(bounds, (*kept, *shape[len(items) :]))
 
 
 def _items(index: Any, shape: Sequence[int]) -> list[int | _Range]:
-    """One for each dimension that is given: a number, counted from the start, or the bounds of a range."""
+    """Return one item for each indexed dimension: an integer counted from the start, or the bounds of a range."""
     if isinstance(index, list):
         if index:
             raise SafetensorError("Non empty lists are not implemented")
@@ -84,7 +84,7 @@ def _range(item: slice) -> _Range:
 
 
 def _past_the_end(item: int | _Range, size: int) -> int | None:
-    """The first place that is asked for and not there."""
+    """Return the first index past the end, or None."""
     if isinstance(item, int):
         return item if item >= size else None
     start, stop, _ = item
@@ -94,7 +94,7 @@ def _past_the_end(item: int | _Range, size: int) -> int | None:
 
 
 def misaligned(index: Any, shape: Sequence[int]) -> SafetensorError:
-    """For a part of packed values that begins or ends within a byte."""
+    """Return the error for a part of packed values that begins or ends within a byte."""
     return _refused(_items(index, shape), shape, MISALIGNED)
 
 

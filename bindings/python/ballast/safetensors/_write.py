@@ -1,4 +1,4 @@
-"""Files that are written."""
+"""Writing files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ballast import _core
-from ballast.errors import ArgumentError, UnsupportedError, WriteError
+from ballast._errors import ArgumentError, UnsupportedError, WriteError
 from ballast.safetensors._errors import SafetensorError, without_path, worded
 from ballast.safetensors._open import Filename, path_of, shown
 
-#: A tensor as the core takes it: its name, dtype, shape and bytes.
+#: A tensor as the core takes it: name, dtype, shape and bytes.
 Item = tuple[str, str, tuple[int, ...], Any]
 
 _DOING = "Error while serializing"
 
-# The names that TensorSpec takes, and what files call them.
+# The dtype names that TensorSpec takes, and those in files.
 DTYPES = {
     "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32", "int64": "I64",
     "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
@@ -40,9 +40,9 @@ def unknown_dtype(dtype: str, of: str = "") -> SafetensorError:
 
 
 class TensorSpec:
-    """A tensor that is to be written: `data_len` bytes at the address `data_ptr`, which must stay valid until it is.
+    """A tensor to write: `data_len` bytes at the address `data_ptr`, which must stay valid until they are written.
 
-    Two values of float4_e2m1fn_x2 share a byte. `shape` is given in bytes for it, and then has its last dimension doubled.
+    For float4_e2m1fn_x2, which has two values in a byte, `shape` counts bytes; the attribute has its last dimension doubled.
 
     >>> array = np.zeros(2, np.float32)
     >>> TensorSpec(dtype="float32", shape=[2], data_ptr=array.ctypes.data, data_len=8).dtype
@@ -56,15 +56,15 @@ class TensorSpec:
             raise TypeError(f"argument 'dtype': expected str, not {type(dtype).__name__}")
         if dtype not in DTYPES:
             raise unknown_dtype(dtype)
-        #: As files spell it: "F32".
+        #: The dtype as files spell it: "F32".
         self.dtype = DTYPES[dtype]
         #: The length of each dimension, in values.
         self.shape = [_unsigned(dim) for dim in shape]
         if self.dtype == "F4" and self.shape:
             self.shape[-1] *= 2
-        #: Where its bytes are.
+        #: The address of the bytes.
         self.data_ptr = _unsigned(data_ptr)
-        #: How many they are.
+        #: The number of bytes.
         self.data_len = _unsigned(data_len)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ def _unsigned(number: int) -> int:
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a SafeTensors file.
+    """Return the bytes of a SafeTensors file.
 
     >>> serialize({})
     b'\\x08\\x00\\x00\\x00\\x00\\x00\\x00\\x00{}      '
@@ -90,7 +90,7 @@ def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str]
 
 
 def serialize_file(tensor_dict: Mapping[str, TensorSpec], filename: Filename, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a SafeTensors file. It is there under its name only when it is complete."""
+    """Write a SafeTensors file. It appears under its name only when it is complete."""
     to_file(_items(tensor_dict), filename, metadata)
 
 
@@ -99,17 +99,17 @@ def _items(tensors: Mapping[str, TensorSpec]) -> list[Item]:
     items: list[Item] = []
     for name, spec in tensors.items():
         if not isinstance(spec, TensorSpec):
-            raise TypeError(f"argument 'tensor_dict': {name!r} is an object of {type(spec).__name__}, not of TensorSpec")
+            raise TypeError(f"argument 'tensor_dict': {name!r} must be a TensorSpec, not {type(spec).__name__}")
         items.append((name, spec.dtype, tuple(spec.shape), memory(name, spec.data_ptr, spec.data_len)))
     return items
 
 
 def memory(name: str, address: int, size: int) -> Any:
-    """What is there, without a copy."""
+    """Return a view of memory."""
     if size == 0:
         return b""
     if address == 0:
-        raise SafetensorError(f"{_DOING}: tensor {name!r}: {size} bytes at no address")
+        raise SafetensorError(f"{_DOING}: tensor {name!r}: data_ptr is 0, but data_len is {size}")
     return _memory_of(address, size, _READ)
 
 
@@ -118,23 +118,23 @@ def check_names(tensors: Any) -> None:
         raise TypeError(f"argument 'tensor_dict': expected a mapping from names to tensors, not {type(tensors).__name__}")
     for name in tensors:
         if not isinstance(name, str):
-            raise TypeError(f"argument 'tensor_dict': tensors have names that are texts, not {type(name).__name__}")
+            raise TypeError(f"argument 'tensor_dict': names must be str, not {type(name).__name__}")
 
 
 def _texts(metadata: Any) -> dict[str, str] | None:
     if metadata is None:
         return None
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"argument 'metadata': expected a mapping from texts to texts, not {type(metadata).__name__}")
+        raise TypeError(f"argument 'metadata': expected a mapping from str to str, not {type(metadata).__name__}")
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"argument 'metadata': keys and values are texts, not {key!r}: {value!r}")
+            raise TypeError(f"argument 'metadata': keys and values must be str; it has {key!r}: {value!r}")
     return dict(metadata)
 
 
 @contextlib.contextmanager
-def _naming_what_is_no_text(items: Sequence[Item], texts: Mapping[str, str] | None) -> Iterator[None]:
-    """Tells which name it was that the core did not take, by the error that encoding it gives."""
+def _naming_invalid_utf8(items: Sequence[Item], texts: Mapping[str, str] | None) -> Iterator[None]:
+    """Replace the core's TypeError by the UnicodeEncodeError of the name or text that is not valid UTF-8."""
     try:
         yield
     except TypeError:
@@ -146,7 +146,7 @@ def _naming_what_is_no_text(items: Sequence[Item], texts: Mapping[str, str] | No
 def to_bytes(items: Sequence[Item], metadata: Mapping[str, str] | None) -> bytes:
     texts = _texts(metadata)
     try:
-        with _naming_what_is_no_text(items, texts):
+        with _naming_invalid_utf8(items, texts):
             return _core.serialize(items, texts)
     except (ArgumentError, UnsupportedError, WriteError) as error:
         raise worded(_DOING, "<memory>", str(error)) from None
@@ -156,13 +156,13 @@ def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, st
     path = path_of(filename)
     texts = _texts(metadata)
     if "://" in path:
-        raise SafetensorError(f"{_DOING}: I/O error: nothing can be written to a server ({shown(path)})")
+        raise SafetensorError(f"{_DOING}: I/O error: cannot write to a URI; give a local path ({shown(path)})")
     if why := _no_place(path):
         raise SafetensorError(f"{_DOING}: I/O error: {why} ({path}: cannot write)")
-    # The core goes by the ending, and takes a name without one for a directory.
+    # The core would write a directory if the path had no such suffix.
     given = path if path.endswith(".safetensors") else _beside(path)
     try:
-        with _naming_what_is_no_text(items, texts):
+        with _naming_invalid_utf8(items, texts):
             _core.save(given, items, texts, False, 0)
     except ArgumentError as error:
         raise worded(_DOING, path, str(error).removeprefix(f"{given}: ")) from None
@@ -178,7 +178,7 @@ def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, st
 
 
 def _no_place(path: str) -> str | None:
-    """Why no file can be written there."""
+    """Return why a file cannot be written there, or None."""
     if not path:
         return "No such file or directory"
     if os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""Files of JAX's arrays."""
+"""SafeTensors files of JAX arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a SafeTensors file.
+    """Return the bytes of a SafeTensors file.
 
     >>> load(save({"a": jnp.zeros((2, 3), jnp.bfloat16)}))["a"].dtype
     dtype(bfloat16)
@@ -26,17 +26,17 @@ def save(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
 
 
 def save_file(tensors: Mapping[str, Array], filename: _open.Filename, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a SafeTensors file."""
+    """Write a SafeTensors file."""
     numpy.save_file(_arrays(tensors), filename, metadata)
 
 
 def load(data: bytes) -> dict[str, Array]:
-    """The arrays of a file that is in memory."""
+    """Return the arrays of a file in memory."""
     return _open.load(data, "flax")
 
 
 def load_file(filename: _open.Filename, *, backend: str = "mmap") -> dict[str, Array]:
-    """The arrays of a file.
+    """Return the arrays of a file.
 
     >>> load_file(path)["bias"].shape
     (64,)
@@ -52,7 +52,7 @@ def _arrays(tensors: Mapping[str, Array]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _make(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> Array:
-    # The array has its memory to itself, so that JAX may keep it.
+    # Nothing else uses the memory, so JAX may share it.
     return jnp.asarray(numpy.array_of(name, dtype, shape, content))
 
 

@@ -1,4 +1,4 @@
-"""Files of MLX's arrays. F8 is given as its bytes, for which MLX has uint8."""
+"""SafeTensors files of MLX arrays. MLX has no F8, so its bytes are returned as uint8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ballast import dtypes
+from ballast import _dtypes
 from ballast.safetensors import _open, _write, numpy
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a SafeTensors file.
+    """Return the bytes of a SafeTensors file.
 
     >>> load(save({"a": mx.zeros((2, 3), dtype=mx.bfloat16)}))["a"].dtype
     mlx.core.bfloat16
@@ -27,17 +27,17 @@ def save(tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = N
 
 
 def save_file(tensors: Mapping[str, mx.array], filename: _open.Filename, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a SafeTensors file."""
+    """Write a SafeTensors file."""
     _write.to_file(_items(tensors), filename, metadata)
 
 
 def load(data: bytes) -> dict[str, mx.array]:
-    """The arrays of a file that is in memory."""
+    """Return the arrays of a file in memory."""
     return _open.load(data, "mlx")
 
 
 def load_file(filename: _open.Filename, *, backend: str = "mmap") -> dict[str, mx.array]:
-    """The arrays of a file.
+    """Return the arrays of a file.
 
     >>> load_file(path)["bias"].shape
     (64,)
@@ -57,7 +57,7 @@ def _item(name: str, array: Any) -> _write.Item:
         return numpy.item_of(name, array)
     if not isinstance(array, mx.array):
         raise TypeError(f"tensor {name!r}: expected an mlx.core.array, not {type(array).__name__}")
-    if array.dtype == mx.bfloat16:  # which the buffer protocol has no name for
+    if array.dtype == mx.bfloat16:  # the buffer protocol has no format for it
         _, _, shape, content = numpy.item_of(name, np.asarray(array.view(mx.uint16)))
         return name, "BF16", shape, content
     return numpy.item_of(name, np.asarray(array))
@@ -66,13 +66,13 @@ def _item(name: str, array: Any) -> _write.Item:
 def _make(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> mx.array:
     if dtype == "BF16":
         return mx.array(np.ndarray(shape, np.uint16, content)).view(mx.bfloat16)
-    if dtype == "F64":  # which MLX takes for float32 unless it is told
+    if dtype == "F64":  # MLX makes it float32 by default
         return mx.array(np.ndarray(shape, np.float64, content), dtype=mx.float64)
     if dtype.startswith("F8"):
         return mx.array(np.ndarray(shape, np.uint8, content))
-    if dtypes.is_packed(dtype):
-        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: MLX has no such values)")
-    return mx.array(np.ndarray(shape, dtypes.numpy_dtype(dtype), content))
+    if _dtypes.is_packed(dtype):
+        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: MLX has no such dtype)")
+    return mx.array(np.ndarray(shape, _dtypes.numpy_dtype(dtype), content))
 
 
 def _framework(device: Any) -> Framework:

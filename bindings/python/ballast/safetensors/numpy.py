@@ -1,4 +1,4 @@
-"""Files of NumPy's arrays. BF16, F8 and F4 have the dtypes of ml_dtypes."""
+"""SafeTensors files of NumPy arrays. BF16, F8 and F4 have dtypes of ml_dtypes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ballast import dtypes
+from ballast import _dtypes
+from ballast._sources import item_of as any_item_of
 from ballast.safetensors import _open, _write
 from ballast.safetensors._open import deserialize, safe_open
 from ballast.safetensors._write import TensorSpec, serialize, serialize_file
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
-from ballast.work import as_item
 
 __all__ = [
     "SafetensorError", "TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize", "serialize_file",
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def save(tensor_dict: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a SafeTensors file.
+    """Return the bytes of a SafeTensors file.
 
     >>> load(save({"a": np.arange(3)}))["a"]
     array([0, 1, 2])
@@ -34,20 +34,20 @@ def save(tensor_dict: Mapping[str, Array], metadata: Mapping[str, str] | None = 
 
 
 def save_file(tensor_dict: Mapping[str, Array], filename: _open.Filename, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a SafeTensors file, in one pass. Arrays may be of any layout and byte order.
+    """Write a SafeTensors file in one pass. Arrays may have any layout and byte order.
 
-    >>> save_file({"a": np.eye(3, dtype=np.float16).T}, out / "a.safetensors", metadata={"made": "here"})
+    >>> save_file({"a": np.eye(3, dtype=np.float16).T}, out / "a.safetensors", metadata={"source": "example"})
     """
     _write.to_file(items_of(tensor_dict), filename, metadata)
 
 
 def load(data: bytes) -> dict[str, Array]:
-    """The arrays of a file that is in memory: copies, which may be written to."""
+    """Return the arrays of a file in memory. They are copies and may be written to."""
     return _open.load(data, "np")
 
 
 def load_file(filename: _open.Filename, *, backend: str = "mmap") -> dict[str, Array]:
-    """The arrays of a file, read by several threads into one piece of memory; they may be written to.
+    """Return the arrays of a file, read by several threads. They may be written to.
 
     >>> load_file(path)["bias"].shape
     (64,)
@@ -58,7 +58,7 @@ def load_file(filename: _open.Filename, *, backend: str = "mmap") -> dict[str, A
 
 
 def items_of(tensors: Mapping[str, Any]) -> list[_write.Item]:
-    """Arrays as the core takes them."""
+    """Return arrays as the core takes them."""
     _write.check_names(tensors)
     return [item_of(name, array) for name, array in tensors.items()]
 
@@ -71,28 +71,28 @@ def item_of(name: str, array: Any) -> _write.Item:
         raise _write.unknown_dtype(array.dtype.name, f"tensor {name!r}")
     if is_plain and array.flags.c_contiguous:
         return name, code, array.shape, array
-    return as_item(name, array)
+    return any_item_of(name, array)
 
 
 @lru_cache(maxsize=None)
 def _code(dtype: np.dtype[Any]) -> tuple[str | None, bool]:
-    """What files call a dtype, and whether the memory of an array of it can be written as it is."""
+    """Return the name of a dtype in files, and whether the memory of its arrays can be written as it is."""
     if dtype.name == "float4_e2m1fn":
         return "F4", False
     try:
-        code = dtypes.name_of(dtype)
+        code = _dtypes.name_of(dtype)
     except TypeError:
         return None, False
     return code, dtype.isnative and dtype.isbuiltin == 1 and sys.byteorder == "little"
 
 
 def array_of(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> Array:
-    """The array of these bytes, without a copy unless they lie crooked or are of F4, whose values get a byte each."""
-    if not dtypes.is_packed(dtype):
-        array: Array = np.ndarray(shape, dtypes.numpy_dtype(dtype), content)
+    """Return an array over these bytes. Copies if they are not aligned, or if F4 must be unpacked to one value in each byte."""
+    if not _dtypes.is_packed(dtype):
+        array: Array = np.ndarray(shape, _dtypes.numpy_dtype(dtype), content)
         return array if array.flags.aligned else array.copy()
     if dtype != "F4":
-        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: NumPy has no such values)")
+        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: NumPy has no such dtype)")
     import ml_dtypes
 
     packed = np.frombuffer(content, np.uint8)
@@ -107,7 +107,7 @@ def _pick(array: Array, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Ar
     part = array[slices]
     if part.dtype.isbuiltin == 1:
         return part.copy().reshape(shape)
-    # NumPy copies the dtypes of others value by value.
+    # NumPy copies dtypes of other packages value by value.
     codes: Array = part.view(f"u{part.dtype.itemsize}")
     return codes.copy().view(part.dtype).reshape(shape)
 

@@ -1,13 +1,14 @@
-"""Files of PyTorch's tensors, and models that use a tensor under several names."""
+"""SafeTensors files of PyTorch tensors, and of models that use a tensor under several names."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from ballast import _torch
+from ballast._errors import UnsupportedError
 from ballast.safetensors import _open, _write
 from ballast.safetensors._errors import SafetensorError
 from ballast.safetensors._frameworks import Framework
@@ -21,15 +22,9 @@ __all__ = [
 
 Device = Union[str, int]
 
-# What files call the dtypes that this version of PyTorch has.
-_CODES: dict[Any, str] = {
-    getattr(torch, name): code for name, code in _write.DTYPES.items() if getattr(torch, name, None) is not None
-}  # fmt: skip
-_DTYPES: dict[str, Any] = {code: dtype for dtype, code in _CODES.items()}
-
 
 def save(tensors: dict[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a SafeTensors file.
+    """Return the bytes of a SafeTensors file.
 
     >>> load(save({"a": torch.zeros(2, 3)}))["a"].shape
     torch.Size([2, 3])
@@ -39,18 +34,18 @@ def save(tensors: dict[str, torch.Tensor], metadata: Mapping[str, str] | None = 
 
 
 def save_file(tensors: dict[str, torch.Tensor], filename: _open.Filename, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a SafeTensors file. Tensors are dense, contiguous, and share no memory: see save_model() for those that do."""
+    """Write a SafeTensors file. Tensors must be dense and contiguous and must not share memory; save_model() accepts those that do."""
     kept, items = _items(tensors)
     _write.to_file(items, filename, metadata)
 
 
 def load(data: bytes) -> dict[str, torch.Tensor]:
-    """The tensors of a file that is in memory."""
+    """Return the tensors of a file in memory."""
     return _open.load(data, "pt")
 
 
 def load_file(filename: _open.Filename, device: Device = "cpu", *, backend: str = "mmap") -> dict[str, torch.Tensor]:
-    """The tensors of a file, read by several threads into one piece of memory.
+    """Return the tensors of a file, read by several threads.
 
     >>> load_file(path)["bias"].shape
     torch.Size([64])
@@ -63,7 +58,7 @@ def load_file(filename: _open.Filename, device: Device = "cpu", *, backend: str 
 def save_model(
     model: torch.nn.Module, filename: _open.Filename, metadata: dict[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
-    """Writes the tensors of a model, those with several names once: the metadata tell under which name the others are found.
+    """Write the tensors of a model. A tensor with several names is written once; the metadata map the other names to it.
 
     >>> save_model(torch.nn.Linear(3, 2), out / "linear.safetensors")
     """
@@ -84,9 +79,9 @@ def save_model(
 def load_model(
     model: torch.nn.Module, filename: _open.Filename, strict: bool = True, device: Device = "cpu", *, backend: str = "mmap"
 ) -> tuple[set[str], list[str]]:
-    """Loads a file into a model, whichever of its names a tensor with several was saved under.
+    """Load a file into a model. A tensor with several names may be saved under any of them.
 
-    Returns the names of the model that the file lacks and those of the file that the model lacks; with `strict`, any is an error.
+    Returns the names that only the model has and those that only the file has. With `strict`, either raises RuntimeError.
     """
     tensors = load_file(filename, device, backend=backend)
     duplicates = _remove_duplicate_names(model.state_dict(), preferred_names=tensors)
@@ -107,7 +102,7 @@ def load_model(
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
-    """Where the memory begins that a tensor looks at; 0 if it has none."""
+    """Return the address of a tensor's storage, or 0 if it has none."""
     try:
         return int(_storage(tensor).data_ptr())
     except (NotImplementedError, RuntimeError):
@@ -115,7 +110,7 @@ def storage_ptr(tensor: torch.Tensor) -> int:
 
 
 def storage_size(tensor: torch.Tensor) -> int:
-    """The bytes of the memory that a tensor looks at."""
+    """Return the size of a tensor's storage in bytes."""
     return int(_storage(tensor).nbytes())
 
 
@@ -124,7 +119,7 @@ def _storage(tensor: torch.Tensor) -> Any:
 
 
 def _end_ptr(tensor: torch.Tensor) -> int:
-    """Where its last value ends."""
+    """Return the address after the last value."""
     start = int(tensor.data_ptr())
     if tensor.nelement() == 0:
         return start
@@ -133,12 +128,12 @@ def _end_ptr(tensor: torch.Tensor) -> int:
 
 
 def _is_complete(tensor: torch.Tensor) -> bool:
-    """Whether it is all of the memory that it looks at."""
+    """Return whether a tensor covers its whole storage."""
     return bool(tensor.data_ptr() == storage_ptr(tensor) and tensor.nelement() * tensor.element_size() == storage_size(tensor))
 
 
 def _find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """The names of tensors that overlap, together; each tensor that has memory is in one set."""
+    """Return sets of names whose tensors overlap in memory. Every tensor with memory is in one set."""
     by_storage: dict[Any, list[str]] = {}
     for name, tensor in state_dict.items():
         if tensor.device.type != "meta" and storage_ptr(tensor) != 0 and storage_size(tensor) != 0:
@@ -162,7 +157,7 @@ def _remove_duplicate_names(
     preferred_names: Iterable[str] | None = None,
     discard_names: Iterable[str] | None = None,
 ) -> dict[str, list[str]]:
-    """The names that tensors have besides, by the name that is kept: one that covers all of the memory, preferred ones first."""
+    """Return the duplicate names by the name to keep, which covers the whole storage. Preferred names are kept first."""
     preferred, discarded = set(preferred_names or ()), set(discard_names or ())
     duplicates: dict[str, list[str]] = {}
     for shared in _find_shared_tensors(state_dict):
@@ -190,60 +185,45 @@ def _check(tensors: Any) -> None:
     if sparse:
         raise ValueError(
             f"You are trying to save a sparse tensors: `{sparse}` which this library does not support. Make them dense with"
-            " `.to_dense()` first, which may take much more room."
+            " `.to_dense()` first, which may take much more space."
         )
     shared = [names for names in _find_shared_tensors(tensors) if len(names) > 1]
     if shared:
         raise RuntimeError(
             "Some tensors share memory, this will lead to duplicate memory on disk and potential differences when loading them"
-            f" again: {shared}. Use `save_model` for a model, or `.clone()` those that are meant to be apart."
+            f" again: {shared}. Use `save_model` for a model, or `.clone()` the tensors that should be separate."
         )
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ValueError(
-                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. Pack it with `.contiguous()`, or"
+                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. Call `.contiguous()` first, or"
                 " save the tensor that it is a part of."
             )
 
 
 def _items(tensors: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[_write.Item]]:
-    """Tensors as the core takes them, and what must be kept while it does."""
+    """Return tensors as the core takes them, and the tensors that own the memory."""
     _check(tensors)
     _write.check_names(tensors)
     kept: list[torch.Tensor] = []
     items: list[_write.Item] = []
     for name, tensor in tensors.items():
-        if tensor.dtype not in _CODES:
+        if tensor.dtype not in _torch.CODES:
             raise _write.unknown_dtype(str(tensor.dtype).removeprefix("torch."), f"tensor {name!r}")
-        code, shape = _CODES[tensor.dtype], tuple(tensor.shape)
-        if code == "F4" and shape:  # PyTorch counts pairs of values
-            shape = (*shape[:-1], shape[-1] * 2)
-        here = tensor.detach().resolve_conj().resolve_neg().to("cpu")
-        if sys.byteorder == "big":
-            here = _swapped(here)
+        here = _torch.stored(tensor)
         kept.append(here)
-        items.append((name, code, shape, _write.memory(name, here.data_ptr(), here.nelement() * here.element_size())))
+        content = _write.memory(name, here.data_ptr(), here.nelement() * here.element_size())
+        items.append((name, _torch.CODES[tensor.dtype], _torch.stored_shape(tensor), content))
     return kept, items
 
 
-def _swapped(tensor: torch.Tensor) -> torch.Tensor:
-    size = 4 if tensor.dtype == torch.complex64 else tensor.element_size()
-    return tensor.reshape(-1).view(torch.uint8).reshape(-1, size).flip(1)
-
-
 def _make(name: str, dtype: str, shape: tuple[int, ...], content: Any) -> torch.Tensor:
-    if dtype not in _DTYPES:
-        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: PyTorch {torch.__version__} has no such values)")
-    if dtype == "F4":
-        if not shape or shape[-1] % 2 != 0:
-            raise SafetensorError(f"tensor {name!r}: F4 of shape {list(shape)} has no pairs of values, which PyTorch counts in")
-        shape = (*shape[:-1], shape[-1] // 2)
-    if len(content) == 0:
-        return torch.empty(shape, dtype=_DTYPES[dtype])
-    if sys.byteorder == "big":
-        return _swapped(torch.frombuffer(content, dtype=_DTYPES[dtype])).reshape(-1).view(_DTYPES[dtype]).reshape(shape)
-    tensor = torch.frombuffer(content, dtype=_DTYPES[dtype]).reshape(shape)
-    return tensor if tensor.data_ptr() % tensor.element_size() == 0 else tensor.clone()
+    if dtype not in _torch.DTYPES:
+        raise SafetensorError(f"Dtype not understood: {dtype} (tensor {name!r}: PyTorch {torch.__version__} has no such dtype)")
+    try:
+        return _torch.tensor_of(name, dtype, shape, content)
+    except UnsupportedError as error:
+        raise SafetensorError(str(error)) from None
 
 
 def _framework(device: Any) -> Framework:

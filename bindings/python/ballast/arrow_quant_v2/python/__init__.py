@@ -1,1 +1,1 @@
-"""Where ArrowQuant V2 has its loader."""
+"""The package that has the loader in ArrowQuant V2."""

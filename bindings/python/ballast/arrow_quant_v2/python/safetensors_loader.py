@@ -1,4 +1,4 @@
-"""What is in a model, and its tensors as float32."""
+"""The contents of a model, and its tensors as float32."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import ballast
-from ballast.model import Array, Path
+from ballast._tensor import Array, Path
+from ballast._text import counted, size_text
 
 _Loader = TypeVar("_Loader", bound="SafeTensorsLoader")
 
 
 class Names(list[str]):
-    """Names of tensors, which may also be asked for with a call: `tensor_names` and `tensor_names()` are the same."""
+    """Names of tensors. It may be called: `tensor_names` and `tensor_names()` are the same."""
 
     def __call__(self) -> list[str]:
         return list(self)
 
 
 class SafeTensorsLoader:
-    """A SafeTensors file, an index of shards or a model directory. Weights are read when they are asked for.
+    """A SafeTensors file, an index of shards or a model directory. Weights are read when you ask for them.
 
     >>> loader = SafeTensorsLoader(path)
     >>> loader.tensor_names, loader.get_num_parameters()
@@ -32,7 +33,7 @@ class SafeTensorsLoader:
 
     def __init__(self, path: Path) -> None:
         self._model = ballast.open(path)
-        #: What the files say of themselves.
+        #: The metadata in the headers of the files.
         self.metadata: dict[str, str] = self._model.metadata
 
     def __repr__(self) -> str:
@@ -40,16 +41,16 @@ class SafeTensorsLoader:
 
     @property
     def path(self) -> str:
-        """As it was given."""
+        """The path given."""
         return self._model.path
 
     @property
     def tensor_names(self) -> Names:
-        """In the order of the files."""
+        """The names of all tensors, in the order of the files."""
         return Names(self._model)
 
     def get_tensor_info(self, name: str) -> dict[str, Any]:
-        """Its name, dtype as SafeTensors spells it, shape, number of parameters and bytes; nothing is read.
+        """Return the name, dtype, shape, number of parameters and bytes of a tensor, without reading it.
 
         >>> SafeTensorsLoader(path).get_tensor_info("bias")
         {'name': 'bias', 'dtype': 'F32', 'shape': (64,), 'num_parameters': 64, 'nbytes': 256}
@@ -64,27 +65,27 @@ class SafeTensorsLoader:
         }
 
     def get_tensor(self, name: str) -> Array:
-        """Its values as float32, in memory of their own. F64 and large integers are rounded; F6 and C64 are a ValueError."""
+        """Return a copy of the values as float32. F64 and large integers are rounded. F6 and C64 raise ValueError."""
         return self._model[name].to("f32", allow_loss=True)
 
     def get_all_tensors(self) -> dict[str, Array]:
-        """All of them as float32, which takes four bytes for each parameter."""
+        """Return all tensors as float32. Takes four bytes of memory for each parameter."""
         return {name: self.get_tensor(name) for name in self._model}
 
     def detect_modality(self) -> Literal["text", "code", "image", "audio"] | None:
-        """What the model is for: by its metadata, else by the names of its tensors, else None."""
+        """Return the modality in the metadata, or else the one that the names of the tensors suggest, or None."""
         return self._model.modality
 
     def get_model_size_mb(self) -> float:
-        """Of the files, in 10^6 bytes."""
+        """Return the size of the files in MB, 10^6 bytes."""
         return self._model.file_size / 1e6
 
     def get_num_parameters(self) -> int:
-        """The values of all tensors."""
+        """Return the number of values in all tensors."""
         return self._model.num_parameters
 
     def summary(self) -> str:
-        """A few lines for people.
+        """Return a description of a few lines.
 
         >>> print(SafeTensorsLoader("model.safetensors").summary())
         model.safetensors: safetensors, modality unknown
@@ -95,20 +96,20 @@ class SafeTensorsLoader:
         model = self._model
         lines = [
             f"{os.fspath(self.path)}: {model.format}, modality {model.modality or 'unknown'}",
-            f"{_count(len(model), 'tensor')}, {model.num_parameters:,} parameters, {_size(model.file_size)} in"
-            f" {_count(len(model.files), 'file')}",
+            f"{counted(len(model), 'tensor')}, {model.num_parameters:,} parameters, {size_text(model.file_size)} in"
+            f" {counted(len(model.files), 'file')}",
         ]
         tensors: Counter[str] = Counter()
         parameters: Counter[str] = Counter()
         for tensor in model.values():
             tensors[tensor.dtype] += 1
             parameters[tensor.dtype] += tensor.size
-        lines += [f"  {dtype}: {_count(tensors[dtype], 'tensor')}, {parameters[dtype]:,} parameters" for dtype in tensors]
+        lines += [f"  {dtype}: {counted(tensors[dtype], 'tensor')}, {parameters[dtype]:,} parameters" for dtype in tensors]
         lines += [f"  {key} = {value}" for key, value in self.metadata.items()]
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Close the files."""
         self._model.close()
 
     def __enter__(self: _Loader) -> _Loader:
@@ -117,16 +118,3 @@ class SafeTensorsLoader:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _size(size: float) -> str:
-    if size < 1000:
-        return f"{size:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        size /= 1000
-        if size < 1000:
-            break
-    return f"{size:,.2f} {unit}"

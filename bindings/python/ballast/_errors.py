@@ -1,4 +1,4 @@
-"""What can go wrong. Each kind is also the built-in exception that Python code expects for it."""
+"""Exceptions. Each one is also the built-in exception that Python code expects for its case."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def one_line(text: str) -> str:
-    """The text with what cannot be printed escaped."""
+    """Escape the characters that cannot be printed."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class BallastError(Exception):
-    """The base of all. Its text is one line that names the file, the tensor and the two numbers that disagree."""
+    """Base class of all errors. The message is one line that names the file, the tensor and the values that disagree."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -28,23 +28,23 @@ class BallastError(Exception):
 
 
 class ReadError(BallastError, OSError):
-    """The operating system refused or broke off a read. `errno` and `strerror` are its own, where it gave a reason."""
+    """A read failed. `errno` and `strerror` are the system's, if the system gave a reason."""
 
 
 class WriteError(BallastError, OSError):
-    """The output could not be written. `errno` and `strerror` are those of the system, where it gave a reason."""
+    """The output could not be written. `errno` and `strerror` are the system's, if the system gave a reason."""
 
 
 class CorruptError(BallastError, ValueError):
-    """The bytes contradict themselves, their format or each other."""
+    """A file contradicts itself, its format or another file of the model."""
 
 
 class UnsupportedError(BallastError, ValueError):
-    """Well formed, but nothing here can do what was asked of it."""
+    """The input is well formed, but the operation does not support it."""
 
 
 class MissingError(BallastError, FileNotFoundError):
-    """No such file."""
+    """The file does not exist."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -53,15 +53,15 @@ class MissingError(BallastError, FileNotFoundError):
 
 
 class TensorNotFoundError(BallastError, KeyError):
-    """No such tensor."""
+    """The model has no tensor with this name."""
 
 
 class ArgumentError(BallastError, ValueError):
-    """The caller's mistake."""
+    """An argument has the right type but a wrong value."""
 
 
 class BelowMinimumError(BallastError):
-    """Done, and found worse than `min_accuracy` asks, with `fail_fast`."""
+    """A layer is less accurate than `min_accuracy`, and `fail_fast` is set."""
 
 
 class CancelledError(BallastError):

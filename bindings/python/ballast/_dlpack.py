@@ -1,4 +1,4 @@
-"""Values of BF16 and F8 for DLPack, which has dtypes for them where NumPy has none of its own."""
+"""DLPack capsules of BF16 and F8, which DLPack has dtypes for and NumPy does not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _CODES = {
     "BF16": 4, "F8_E4M3": 10, "F8_E4M3FNUZ": 11, "F8_E5M2": 12, "F8_E5M2FNUZ": 13, "F8_E8M0": 14,
 }  # fmt: skip
 
-# Where DLManagedTensor and DLManagedTensorVersioned have the byte dl_tensor.dtype.code, on 64 bits.
-_PLACES = {b"dltensor": 20, b"dltensor_versioned": 52}
+# The offset of dl_tensor.dtype.code in DLManagedTensor and DLManagedTensorVersioned, on 64 bits.
+_OFFSETS = {b"dltensor": 20, b"dltensor_versioned": 52}
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype = ctypes.c_char_p
@@ -24,12 +24,12 @@ _address_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def capsule_of(dtype: str, values: np.ndarray[Any, Any], **options: Any) -> Any:
-    """What __dlpack__() gives for values of a SafeTensors dtype that is not packed."""
+    """Return what __dlpack__() returns for values of a SafeTensors dtype that is not packed."""
     if dtype not in _CODES:
         return values.__dlpack__(**options)
     capsule: Any = values.view(f"u{values.itemsize}").__dlpack__(**options)
     name = _name_of(capsule)
     address = _address_of(capsule, name)
     assert address is not None and name is not None
-    ctypes.c_uint8.from_address(address + _PLACES[name]).value = _CODES[dtype]
+    ctypes.c_uint8.from_address(address + _OFFSETS[name]).value = _CODES[dtype]
     return capsule

@@ -1,4 +1,4 @@
-"""Models quantized from SafeTensors to Parquet."""
+"""Quantizing models from SafeTensors to Parquet."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from dataclasses import asdict
 from typing import Any, Literal, Union
 
 import ballast
-from ballast.arrow_quant_v2.config import DiffusionQuantConfig
-from ballast.config import QuantizeConfig
-from ballast.errors import ArgumentError
-from ballast.model import Path
-from ballast.progress import Progress, refuse_async
+from ballast._config import QuantizeConfig, QuantizeSettings
+from ballast._errors import ArgumentError
+from ballast._progress import Progress, refuse_async
+from ballast._tensor import Path
+from ballast.arrow_quant_v2._config import DiffusionQuantConfig
 
-#: Called with (bytes done, bytes in all, message), or with (message, fraction) if it takes two arguments.
+#: Called with (bytes done, total bytes, message), or with (message, fraction) if it takes two arguments.
 Callback = Union[bool, Callable[..., Any], None]
 
 
 class ArrowQuantV2:
-    """Quantizes models. The mode "diffusion" has what goes by timestep and what scales columns, if there are statistics for it
-    and the config does not turn it off; "base" has neither.
+    """A quantizer of models.
+
+    The mode "diffusion" uses time-aware biases and scaled columns if there are calibration statistics and the config does not
+    disable them. The mode "base" uses neither.
 
     >>> ArrowQuantV2(mode="turbo")
     Traceback (most recent call last):
     ...
-    ballast.errors.ArgumentError: mode is 'turbo', it must be 'diffusion' or 'base'
+    ballast.ArgumentError: mode is 'turbo', it must be 'diffusion' or 'base'
     """
 
     def __init__(self, mode: Literal["diffusion", "base"] = "diffusion") -> None:
@@ -51,13 +53,21 @@ class ArrowQuantV2:
         resume: bool = False,
         sync: bool = True,
     ) -> dict[str, Any]:
-        """Writes a file, shards or a model directory with fewer bits into the directory `output_path`, in bounded memory.
+        """Quantize a file, shards or a model directory into the directory `output_path`, in bounded memory.
 
-        `bit_width` goes before what `config` has. The figures are those of QuantizeReport, of the bytes written, with
-        `model_size_mb` in 10^6 bytes, `bit_width`, `quantization_time_s`, and `layers` with one dict for each tensor quantized. With
-        `validate` they are measured on the files, read back.
+        Args:
+            safetensors_path: The model.
+            output_path: The directory to write.
+            bit_width: The bits per weight. Takes precedence over `config`.
+            config: Settings.
+            progress_callback: A function of (bytes done, total bytes, message) or of (message, fraction). If it returns False,
+                the work ends with CancelledError and nothing is written.
+            calibration: A file of statistics.
+            validate: Read the files back and measure the metrics on them.
+            resume, sync: As in ballast.quantize().
 
-        A callback that returns False stops the work with CancelledError, and nothing is written.
+        Returns the fields of QuantizeReport as a dict, with `layers` as a list of dicts, and `model_size_mb`, `bit_width`,
+        `quantization_time_s` and others.
         """
         chosen = self._config(bit_width, config)
         progress = _progress(progress_callback)
@@ -66,11 +76,11 @@ class ArrowQuantV2:
             safetensors_path, output_path, chosen, calibration=calibration, sync=sync, resume=resume, progress=progress
         )
         took = time.perf_counter() - began
-        figures = _figures(report)
+        metrics = _metrics(report)
         if validate:
             checked = self.validate_quality(safetensors_path, output_path, chosen.min_accuracy, progress_callback)
-            figures |= {name: checked[name] for name in _MEASURED}
-        return figures | {
+            metrics |= {name: checked[name] for name in _MEASURED}
+        return metrics | {
             "bit_width": chosen.bit_width,
             "group_size": chosen.group_size,
             "format": chosen.format,
@@ -82,24 +92,27 @@ class ArrowQuantV2:
     def validate_quality(
         self, original: Path, quantized: Path, min_accuracy: float = 0.0, progress_callback: Callback = None
     ) -> dict[str, Any]:
-        """Reads a quantized model back and measures it against its original. `passed` says whether every layer has a cosine of at
-        least `min_accuracy` and all that was not quantized is the same to the byte."""
-        return _figures(ballast.validate(original, quantized, min_accuracy=min_accuracy, progress=_progress(progress_callback)))
+        """Read a quantized model back and compare it with its original.
+
+        `passed` in the result is True if the cosine similarity of every layer is at least `min_accuracy` and all unquantized
+        tensors are unchanged.
+        """
+        return _metrics(ballast.validate(original, quantized, min_accuracy=min_accuracy, progress=_progress(progress_callback)))
 
     def _config(self, bit_width: int | None, config: QuantizeConfig | None) -> QuantizeConfig:
         if config is not None and not isinstance(config, QuantizeConfig):
-            raise TypeError(f"config is a DiffusionQuantConfig, not {type(config).__name__}")
-        settings: dict[str, Any] = {} if bit_width is None else {"bit_width": bit_width}
+            raise TypeError(f"config must be a DiffusionQuantConfig, not {type(config).__name__}")
+        settings: QuantizeSettings = {} if bit_width is None else {"bit_width": bit_width}
         if self.mode == "base":
             settings |= {"enable_time_aware": False, "enable_spatial": False}
         return (config or DiffusionQuantConfig()).replace(**settings)
 
 
-# What validate() finds by reading the files.
+# What validate() measures by reading the files.
 _MEASURED = ("bytes", "model_size_mb", "compression_ratio", "cosine_similarity", "relative_rmse", "sqnr_db", "max_error", "passed")
 
 
-def _figures(report: ballast.QuantizeReport) -> dict[str, Any]:
+def _metrics(report: ballast.QuantizeReport) -> dict[str, Any]:
     return asdict(report) | {"model_size_mb": report.model_size_mb}
 
 
@@ -114,7 +127,7 @@ def _progress(callback: Callback) -> Progress:
 def _takes_two(callback: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(callback)
-    except ValueError:  # some that are written in C have none
+    except ValueError:  # some functions written in C have none
         return False
     return not _fits(signature, 0, 0, "") and _fits(signature, "", 0.0)
 

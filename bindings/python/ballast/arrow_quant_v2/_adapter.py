@@ -1,17 +1,17 @@
-"""The tensors of a model as matrices, which is how they are quantized."""
+"""Tensors of a model as matrices."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
+from ballast._tensor import Array, Path
 from ballast.arrow_quant_v2.python.safetensors_loader import SafeTensorsLoader
-from ballast.model import Array, Path
 
 _Adapter = TypeVar("_Adapter", bound="SafeTensorsAdapter")
 
 
 class SafeTensorsAdapter(SafeTensorsLoader):
-    """A loader that also gives matrices of float32.
+    """A loader that also returns tensors as matrices of float32.
 
     >>> adapter = SafeTensorsAdapter.load(path)
     >>> {name: matrix.shape for name, matrix in adapter.get_all_tensors_2d().items()}
@@ -20,11 +20,11 @@ class SafeTensorsAdapter(SafeTensorsLoader):
 
     @classmethod
     def load(cls: type[_Adapter], path: Path) -> _Adapter:
-        """Opens a model. No file is a FileNotFoundError, one that is damaged or of another kind a ValueError."""
+        """Open a model. Raises FileNotFoundError if the file does not exist, and ValueError if it is damaged or unsupported."""
         return cls(path)
 
     def get_tensor_2d(self, name: str) -> Array:
-        """The first dimension by all others; a vector [n] is [n, 1], a scalar [1, 1]."""
+        """Return a tensor as a matrix: the first dimension by all others. A vector [n] becomes [n, 1], a scalar [1, 1]."""
         shape = self._model[name].shape
         rows = shape[0] if shape else 1
         columns = 1
@@ -33,5 +33,5 @@ class SafeTensorsAdapter(SafeTensorsLoader):
         return self.get_tensor(name).reshape(rows, columns)
 
     def get_all_tensors_2d(self) -> dict[str, Array]:
-        """All of them, which takes four bytes for each parameter."""
+        """Return all tensors as matrices. Takes four bytes of memory for each parameter."""
         return {name: self.get_tensor_2d(name) for name in self._model}

@@ -1,0 +1,150 @@
+"""Reports of long operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ballast import _html
+from ballast._text import counted, size_text
+
+
+@dataclass(frozen=True, repr=False)
+class LayerReport:
+    """One quantized tensor, with metrics of its decoded weights against the original ones."""
+
+    name: str
+    dtype: str  #: original
+    shape: tuple[int, ...]
+    bits: int
+    planned_bits: int  #: before bits were added to reach `min_accuracy`
+    group_size: int
+    parameters: int
+    bytes: int
+    method: str
+    equalized: bool  #: whether columns were scaled
+    cosine_similarity: float
+    relative_rmse: float
+    sqnr_db: float
+    max_error: float
+    output_error: float | None  #: None without calibration
+
+    def __repr__(self) -> str:
+        return f"LayerReport({self.name!r}, {self.bits} bits, group_size {self.group_size}, cosine {self.cosine_similarity:.5f})"
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How calibration statistics were used."""
+
+    covered: int  #: quantized layers with statistics
+    uncovered: list[str]  #: quantized layers without
+    timesteps: int  #: timesteps used
+    recorded_timesteps: int  #: timesteps in the file
+    time_groups: int
+    boundaries: list[float]  #: between the groups of timesteps
+
+
+@dataclass(frozen=True, repr=False)
+class QuantizeReport:
+    """The result of quantize() or validate(). All metrics are measured on the bytes in the files."""
+
+    layers: list[LayerReport]
+    unquantized: int  #: tensors left unquantized
+    files: list[str]
+    source_bytes: int
+    bytes: int
+    compression_ratio: float
+    bits_per_weight: float
+    cosine_similarity: float
+    relative_rmse: float
+    sqnr_db: float
+    max_error: float
+    modality: str | None
+    calibration: CalibrationReport | None
+    passed: bool  #: whether every layer reaches `min_accuracy`
+    up_to_date: bool  #: whether the output was already complete, so that nothing was written
+    warnings: list[str]
+
+    @property
+    def model_size_mb(self) -> float:
+        """The size of the written files in MB, 10^6 bytes."""
+        return self.bytes / 1e6
+
+    def _facts(self) -> list[str]:
+        return [
+            f"{len(self.layers):,} quantized",
+            f"{self.unquantized:,} unquantized",
+            f"{self.bits_per_weight:.2f} bits per weight",
+            f"{self.compression_ratio:.2f}x smaller",
+            f"cosine {self.cosine_similarity:.5f}",
+            "passed" if self.passed else "below the minimum accuracy",
+        ]
+
+    def __repr__(self) -> str:
+        return f"QuantizeReport({', '.join(self._facts())})"
+
+    def _repr_html_(self) -> str:
+        worst = sorted(self.layers, key=lambda layer: layer.cosine_similarity)
+        rows = (
+            (layer.name, layer.bits, layer.group_size, f"{layer.cosine_similarity:.5f}", f"{layer.relative_rmse:.5f}",
+             f"{layer.sqnr_db:.1f} dB", layer.max_error, size_text(layer.bytes), layer.method)
+            for layer in worst
+        )  # fmt: skip
+        columns = ("worst first", "bits", "group", "cosine", "rel RMSE", "SQNR", "max error", "size", "method")
+        facts = [*self._facts(), f"{size_text(self.source_bytes)} to {size_text(self.bytes)}"]
+        return _html.page("QuantizeReport", facts, _html.table(columns, rows, len(worst)), _html.notes("Warnings", self.warnings))
+
+
+@dataclass(frozen=True, repr=False)
+class ConvertReport:
+    """The result of convert() or dequantize()."""
+
+    files: list[str]
+    tensors: int
+    converted: int  #: tensors whose dtype changed
+    data_bytes: int
+    warnings: list[str]
+
+    def _facts(self) -> list[str]:
+        written = f"{size_text(self.data_bytes)} in {counted(len(self.files), 'file')}"
+        return [counted(self.tensors, "tensor"), f"{self.converted:,} converted", written]
+
+    def __repr__(self) -> str:
+        return f"ConvertReport({', '.join(self._facts())})"
+
+    def _repr_html_(self) -> str:
+        files = _html.table(("file",), ((file,) for file in self.files), len(self.files))
+        return _html.page("ConvertReport", self._facts(), files, _html.notes("Warnings", self.warnings))
+
+
+@dataclass(frozen=True, repr=False)
+class VerifyReport:
+    """The result of verify(). It is true if no defect was found."""
+
+    ok: bool
+    checks: list[str]
+    defects: list[tuple[str, str]]  #: the check that failed, and a message
+    skipped: list[str]  #: checks that were not made, and why
+    warnings: list[str]
+    tensors: int
+    bytes: int
+    sha256: dict[str, str]  #: by file
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def _facts(self) -> list[str]:
+        verdict = "ok" if self.ok else counted(len(self.defects), "defect")
+        return [verdict, counted(self.tensors, "tensor"), size_text(self.bytes), f"checked {', '.join(self.checks)}"]
+
+    def __repr__(self) -> str:
+        return f"VerifyReport({', '.join(self._facts()[:3])})"
+
+    def _repr_html_(self) -> str:
+        parts = [
+            _html.table(("check", "defect"), self.defects, len(self.defects)),
+            _html.table(("file", "SHA-256"), self.sha256.items(), len(self.sha256)),
+            _html.notes("Warnings", self.warnings),
+            _html.notes("Not checked", self.skipped),
+        ]
+        return _html.page("VerifyReport", self._facts(), *parts)
