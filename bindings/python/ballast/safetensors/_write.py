@@ -156,7 +156,7 @@ def to_file(items: Sequence[Item], filename: Filename, metadata: Mapping[str, st
     path = path_of(filename)
     texts = _texts(metadata)
     if "://" in path:
-        raise SafetensorError(f"{_DOING}: I/O error: nothing can be written to a server ({shown(path)})")
+        raise SafetensorError(f"{_DOING}: I/O error: cannot write to a URI; give a local path ({shown(path)})")
     if why := _no_place(path):
         raise SafetensorError(f"{_DOING}: I/O error: {why} ({path}: cannot write)")
     # The core goes by the ending, and takes a name without one for a directory.
