@@ -345,8 +345,9 @@ Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uin
   std::uint64_t length = 0;
   std::memcpy(&length, front.data(), sizeof(length));
   if (length > options.max_header_bytes) {
-    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes{}", length, options.max_header_bytes,
-                guess_format(front));
+    const std::string_view guess = guess_format(front);
+    if (!guess.empty()) return fail(Errc::kCorrupt, "not a SafeTensors file{}", guess);
+    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes", length, options.max_header_bytes);
   }
   const auto data_start = checked_add(kLengthBytes, length);
   if (!data_start || *data_start > file_size) {

@@ -32,7 +32,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"file of \d+ bytes is too small", "header too small"),
-        (r"header of \d+ bytes exceeds", "header too large"),
+        (r"header of \d+ bytes exceeds|not a SafeTensors file", "header too large"),
         (r"header of \d+ bytes ends past", "invalid header length"),
         (r"invalid UTF-8 in header", "invalid UTF-8 in header"),
         (rf"({_TENSOR})?invalid JSON in header", "invalid JSON in header"),
