@@ -13,7 +13,6 @@ import mmap
 import os
 import shlex
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,9 @@ from pathlib import Path
 import numpy
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/python"))
+from safetensors_bytes import prefix  # noqa: E402
+
 PEERS = Path(__file__).with_name("load_peers.py")
 LEAST = {"warm": 3.0, "cold": 1.5}  # how many times as fast as safetensors
 STATES = ("warm", "cold")
@@ -50,9 +52,7 @@ def make_header(copies=1):
         size = 2 * int(numpy.prod(shape))
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, end
+    return prefix(header, align=True), end
 
 
 def write_file(path, header, size, block):

@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,9 @@ import numpy  # imported here so that safetensors need not do so while it is tim
 from safetensors import SafetensorError, safe_open
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/python"))
+from safetensors_bytes import prefix  # noqa: E402
+
 STRIDE = 7919  # visits all names, in no order that a cache would like; the driver's too
 MOST_GROWTH = 10e6  # bytes of memory for a KiB of a 4 GiB file
 MOST_SIZE_RATIO = 1.5  # of a 4 GiB file's time to a 4 MiB file's
@@ -38,10 +40,9 @@ def make_file(path, count, shape, overlapping=False):
         f'"{tensor_name(i)}":{{"dtype":"F16","shape":[{shape[0]},{shape[1]}],"data_offsets":[{i * step},{i * step + size}]}}'
         for i in range(count)
     )
-    header = f"{{{text}}}".encode()
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        file.truncate(8 + len(header) + (count - 1) * step + size)
+        start = file.write(prefix(f"{{{text}}}"))
+        file.truncate(start + (count - 1) * step + size)
     return path
 
 

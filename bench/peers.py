@@ -11,14 +11,13 @@ import os
 import shlex
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy
-from load_vs_peers import machine, make_header, prepare, write_file
+from load_vs_peers import machine, make_header, prefix, prepare, write_file
 
 TASKS = Path(__file__).with_name("peer_tasks.py")
 PEERS = ("safetensors", "mlx", "fastsafetensors", "runai")
@@ -84,9 +83,7 @@ def make_vectors(path, count, length):
     """`count` tensors of F32, of `length` normal numbers each."""
     places = [[i * length * 4, (i + 1) * length * 4] for i in range(count)]
     header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [length], "data_offsets": place} for i, place in enumerate(places)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return write_file(path, struct.pack("<Q", len(text)) + text, count * length * 4, normal_numbers().tobytes())
+    return write_file(path, prefix(header, align=True), count * length * 4, normal_numbers().tobytes())
 
 
 def normal_numbers():

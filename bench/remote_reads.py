@@ -2,7 +2,6 @@
 """Counts what reading parts of a model on a server takes: bytes, requests, time with a delay before each answer, and memory."""
 
 import argparse
-import json
 import mmap
 import os
 import sys
@@ -19,6 +18,7 @@ import ballast  # noqa: E402
 from nginx_server import nginx  # noqa: E402
 from processes import peak_memory  # noqa: E402
 from range_server import RangeServer  # noqa: E402
+from safetensors_bytes import prefix  # noqa: E402
 
 ROWS, COLUMNS = 65_536, 4_096
 
@@ -26,12 +26,10 @@ ROWS, COLUMNS = 65_536, 4_096
 def write_large(path):
     """2 GiB of BF16 in four tensors, with holes."""
     nbytes = ROWS * COLUMNS * 2
-    header = json.dumps(
-        {f"layers.{i}.weight": {"dtype": "BF16", "shape": [ROWS, COLUMNS], "data_offsets": [i * nbytes, (i + 1) * nbytes]} for i in range(4)}
-    )
+    header = {f"layers.{i}.weight": {"dtype": "BF16", "shape": [ROWS, COLUMNS], "data_offsets": [i * nbytes, (i + 1) * nbytes]} for i in range(4)}
     with open(path, "wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header.encode())
-        file.truncate(8 + len(header) + 4 * nbytes)
+        start = file.write(prefix(header))
+        file.truncate(start + 4 * nbytes)
 
 
 def count(server, what, needed, work):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import ml_dtypes  # noqa: F401  numpy needs it to know bfloat16
 import numpy
-from load_vs_peers import machine, make_file, watch_memory
+from load_vs_peers import machine, make_file, prefix, watch_memory
 from safetensors.numpy import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,15 +79,13 @@ def make_f32(path, size):
     """F32 in 64 tensors, as a hole that reads as zeros in all but the first MiB of each, so that the disk is not what is timed."""
     count, each = 64, size // 64
     header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [each // 4096, 1024], "data_offsets": [i * each, (i + 1) * each]} for i in range(count)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     values = numpy.random.default_rng(1).standard_normal(1 << 18, dtype=numpy.float32).tobytes()
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        start = file.write(prefix(header, align=True))
         for i in range(count):
-            file.seek(8 + len(text) + i * each)
+            file.seek(start + i * each)
             file.write(values)
-        file.truncate(8 + len(text) + size)
+        file.truncate(start + size)
     return path
 
 

@@ -5,9 +5,9 @@
 //   format DTYPE BYTES           values as MLX JSON writes them
 //   quantized PATH               every quantized weight of a directory, and the names of the other tensors
 //   dequantize PATH NAME DTYPE   the values of one of them
-//   sign URL TIME KEY SECRET REGION [TOKEN]   the headers that sign a GET of S3
+//   sign URL TIME KEY SECRET REGION [TOKEN]   the headers of a signed GET request to S3
 //   statistics PATH GROUPS       statistics of inputs, and where that many groups of timesteps begin
-// Paths and names here hold no white space; bytes are hexadecimal.
+// Paths and names must not contain white space; bytes are hexadecimal.
 
 #include <algorithm>
 #include <iostream>
@@ -39,7 +39,7 @@ using ballast::test::hex;
 using ballast::test::probe_name;
 using nlohmann::json;
 
-// A file that opens must be readable: such a failure has a code that no refusal of a file has.
+// A file that opens must be readable, so a failure to read has a code of its own.
 std::unexpected<ballast::Error> unreadable(std::string message) {
   return std::unexpected(ballast::Error{.code = Errc::kIo, .message = std::move(message)});
 }

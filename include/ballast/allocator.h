@@ -4,7 +4,8 @@
 
 namespace ballast {
 
-// Where owned bytes go. A runtime can hand in shared or pinned memory of its own. Called from one thread at a time.
+// Provides memory for loaded tensors, so that a runtime can use its own shared or pinned memory. Called from one thread at a
+// time.
 class Allocator {
  public:
   Allocator() = default;
@@ -12,12 +13,12 @@ class Allocator {
   Allocator& operator=(const Allocator&) = delete;
   virtual ~Allocator() = default;
 
-  // Memory that begins on a 4096-byte boundary and lives until it is freed; null when there is not enough. `size` is above 0.
+  // Returns memory aligned to 4096 bytes, valid until free(), or null if there is not enough. `size` is greater than 0.
   virtual std::byte* allocate(std::size_t size) = 0;
   virtual void free(std::byte* bytes, std::size_t size) = 0;
 };
 
-// Host memory, in huge pages where the system has them.
+// Allocates host memory, in huge pages if the system supports them.
 Allocator& host_allocator();
 
 }  // namespace ballast

@@ -18,18 +18,18 @@ struct ShapeMismatch {
   std::vector<std::uint64_t> found;
 };
 
-// How the tensors of a model differ from those its config implies.
+// Differences between the tensors of a model and those that its config implies.
 struct ArchitectureReport {
   std::uint64_t expected_tensors = 0;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
-  std::vector<ShapeMismatch> misshaped;
+  std::vector<ShapeMismatch> misshaped;  // the shape differs
 
   bool ok() const { return missing.empty() && unexpected.empty() && misshaped.empty(); }
 };
 
-// Knows llama, mistral, qwen2 and qwen3, unquantized, as language models and as bare stacks of layers; empty for any other. Fails
-// when the config lacks a size it needs.
+// Supports unquantized llama, mistral, qwen2 and qwen3 models, with or without a language-model head. Returns nothing for any
+// other model. Fails if the config lacks a size that is needed.
 Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& config, std::span<const TensorInfo> tensors);
 
 }  // namespace ballast

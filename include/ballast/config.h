@@ -12,8 +12,8 @@
 
 namespace ballast {
 
-// What a model's config.json says about its shape, whatever names it uses for it: snake_case or camelCase, GPT-2's
-// n_embd, a nested text_config. Fields without a default are empty when the file does not have them.
+// The dimensions and settings in a model's config.json. Names in snake_case, in camelCase, as in GPT-2 (`n_embd`) or inside a
+// nested `text_config` are all understood. Fields without a default are empty if the file does not set them.
 struct ModelConfig {
   std::string model_type;
   std::vector<std::string> architectures;
@@ -31,7 +31,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool mlp_bias = false;
-  bool quantized = false;  // has a `quantization` or `quantization_config` section
+  bool quantized = false;  // it has a `quantization` or `quantization_config` section
 
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -40,10 +40,10 @@ struct ModelConfig {
   std::string json;  // the whole document, as standard JSON
 };
 
-// Reads the text of a config.json. Python's bare NaN and Infinity are taken, as its json module writes them.
+// Parses the text of a config.json. Accepts the bare NaN and Infinity that Python's json module writes.
 Result<ModelConfig> parse_config(std::string_view text);
 
-// The numbers of a config under their usual names, whatever its JSON calls them, defaults included.
+// The numbers of a config, with defaults, under their standard names (`hidden_size`, not `n_embd`).
 using ConfigNumber = std::variant<std::uint64_t, double, bool>;
 std::vector<std::pair<std::string_view, ConfigNumber>> usual_numbers(const ModelConfig& config);
 

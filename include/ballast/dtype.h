@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// The 22 element types of SafeTensors, in the ascending rank by which its writer orders tensors.
+// The 22 element types of SafeTensors, in the order in which its writer ranks them: in a file, higher ranks come first.
 enum class DType : std::uint8_t {
   kBool,
   kF4,
@@ -37,7 +37,7 @@ enum class DType : std::uint8_t {
 enum class NumberKind : std::uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
 
 struct DTypeInfo {
-  std::string_view name;  // as a SafeTensors header spells it
+  std::string_view name;  // as in a SafeTensors header
   std::uint8_t bits;      // per element; F4 and F6 are packed
   NumberKind kind;
 };
@@ -71,7 +71,7 @@ constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<std::s
 constexpr std::string_view name(DType dtype) { return info(dtype).name; }
 constexpr unsigned bits(DType dtype) { return info(dtype).bits; }
 
-// Exact: "F32" is a dtype, "f32" is not.
+// Case-sensitive: "F32" is a dtype, "f32" is not.
 constexpr std::optional<DType> parse_dtype(std::string_view name) {
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     if (kDTypes[i].name == name) return static_cast<DType>(i);

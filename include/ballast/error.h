@@ -6,26 +6,26 @@
 
 namespace ballast {
 
-// Names what a caller can do about a failure; the message says what failed.
+// The kind of failure, by what a caller can do about it. The message has the details.
 enum class Errc {
-  kIo,               // the operating system refused or broke off a read
-  kWrite,            // the output could not be written: no room, no permission, or it cannot hold what it was given
-  kCorrupt,          // the bytes contradict themselves, their format or each other
-  kUnsupported,      // well formed, but nothing here can do what was asked of it
+  kIo,               // a read failed in the operating system or on the network
+  kWrite,            // the output could not be written: no space, no permission, or the format cannot store the data
+  kCorrupt,          // the data violates its format or contradicts itself
+  kUnsupported,      // the data is valid, but Ballast cannot do this with it
   kNotFound,         // no such file or tensor
-  kInvalidArgument,  // the caller's mistake
-  kBelowMinimum,     // finished, but below the minimum that the caller set
-  kCancelled,        // a progress callback or a stop token said stop
+  kInvalidArgument,  // the caller passed a wrong argument
+  kBelowMinimum,     // the work finished, but the result is below the minimum that the caller set
+  kCancelled,        // a progress callback or a stop token cancelled the work
 };
 
-std::string_view name(Errc code);  // ReadError, WriteError and so on, as the packages for other languages call them
+std::string_view name(Errc code);  // the exception's name in Python and Node: ReadError, WriteError and so on
 
 struct [[nodiscard]] Error {
   Errc code;
   std::string message;   // one line, safe to print: names from files are escaped
-  int system_error = 0;  // its errno, if the operating system refused
+  int system_error = 0;  // errno, if the failure came from the operating system
 
-  // Prefixes "place: ", the one thing that a layer knows and the one below it did not.
+  // Returns the error with "place: " before its message.
   Error at(std::string_view place) &&;
 };
 

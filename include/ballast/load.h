@@ -13,31 +13,32 @@
 namespace ballast {
 
 enum class LoadPath {
-  kAuto,      // kDirect for files of which less than half is in the page cache
-  kBuffered,  // through the page cache
-  kDirect,    // past the page cache, where filesystem and layout allow it; else through it
+  kAuto,      // kDirect for files that are less than half in the page cache, else kBuffered
+  kBuffered,  // read through the page cache
+  kDirect,    // bypass the page cache where the filesystem and the file's layout allow it
 };
 
 struct LoadOptions {
-  Allocator* allocator = nullptr;   // borrowed until the loaded model is gone; null: host_allocator()
+  Allocator* allocator = nullptr;   // must outlive the loaded model; null: host_allocator()
   LoadPath path = LoadPath::kAuto;  // Parquet is always kBuffered
-  WorkOptions work;  // threads 0: one per core, more where the disk is slow; memory_limit: refuse to allocate more, 0: no limit
+  // threads 0: one per core, more if the disk is slow. memory_limit: fail instead of allocating more; 0: no limit.
+  WorkOptions work;
 };
 
-// All tensors of a model, in one piece of memory that it owns. Depends on neither the files nor the Model it came from. All const
-// members may be called from many threads at once.
+// All tensors of a model in one block of memory. Does not need the files or the Model it was loaded from. Const members are
+// thread-safe.
 class LoadedModel {
  public:
   LoadedModel(LoadedModel&&) noexcept;
   LoadedModel& operator=(LoadedModel&&) noexcept;
   ~LoadedModel();
 
-  std::span<const TensorView> tensors() const;  // in the order of Model::tensors(), valid while this lives
+  std::span<const TensorView> tensors() const;  // in the order of Model::tensors(); valid for the lifetime of this object
   const TensorView* find(std::string_view name) const;
   Result<TensorView> view(std::string_view name) const&;
   Result<TensorView> view(std::string_view name) && = delete;
 
-  std::uint64_t bytes() const;  // of memory held: the tensors', and up to 4 KiB per file or 64 bytes per tensor
+  std::uint64_t bytes() const;  // allocated: the tensors plus padding of up to 4 KiB per file or 64 bytes per tensor
 
  private:
   friend struct LoadedModelAccess;

@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// The free-form text that a weights file carries beside its tensors: `__metadata__` of SafeTensors.
+// The free-form key-value pairs of a weights file: `__metadata__` in SafeTensors.
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
 }  // namespace ballast

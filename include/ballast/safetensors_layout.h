@@ -12,19 +12,19 @@
 
 namespace ballast {
 
-// What a SafeTensors file of these tensors is made of: the header, and where the values of each begin.
+// The header and the offsets of a SafeTensors file.
 struct SafetensorsLayout {
-  std::string header;                  // the length, the JSON and its padding
-  std::vector<std::uint64_t> offsets;  // of each tensor, from the start of the file, in the order they were given
+  std::string header;                  // 8-byte length, JSON and padding
+  std::vector<std::uint64_t> offsets;  // of each tensor, from the start of the file, in the order of the argument
   std::uint64_t file_size = 0;
 };
 
-// As the reference lays files out. Fails with kInvalidArgument on what no file can hold: names that repeat, are not UTF-8 or are
-// `__metadata__`, shapes that overflow.
+// Lays out a file as the reference implementation does. Fails with kInvalidArgument if a name is a duplicate, not UTF-8 or
+// `__metadata__`, or if a shape overflows.
 Result<SafetensorsLayout> safetensors_layout(std::span<const TensorSpec> tensors, const Metadata& metadata = {},
                                              bool keep_empty_metadata = false);
 
-// Whether a view has as many bytes as its dtype and shape take.
+// Fails if the number of bytes does not match the dtype and shape.
 Result<void> check_bytes(const TensorView& tensor);
 
 }  // namespace ballast

@@ -21,16 +21,16 @@
 namespace ballast {
 
 struct SinkOptions {
-  std::optional<Format> format;  // by default what the path's ending says; SafeTensors in a directory
-  std::uint64_t max_shard_bytes =
-      0;  // of a file in a directory, header included; only a tensor larger than that exceeds it; 0: any
+  std::optional<Format> format;  // empty: by the suffix of the path; SafeTensors in a directory
+  // Largest size of a file in a directory, with its header. A larger tensor gets a file of its own. 0: no limit.
+  std::uint64_t max_shard_bytes = 0;
   Metadata metadata;
-  bool keep_empty_metadata = false;  // SafeTensors says `"__metadata__":{}` where there are none
-  bool sync = true;                  // wait at commit() until the disk has it all
+  bool keep_empty_metadata = false;  // write `"__metadata__":{}` if `metadata` is empty
+  bool sync = true;                  // commit() waits until the data is on disk
 };
 
-// Takes a model tensor by tensor, in pieces, and never holds more than a piece. Nothing is to be seen under the final name before
-// commit(), and without it nothing remains. What goes wrong with the output is Errc::kWrite.
+// Writes a model in pieces, without buffering whole tensors. Nothing appears under the final name before commit(). A sink that is
+// destroyed without commit() removes what it has written. Problems with the output have the code Errc::kWrite.
 class Sink {
  public:
   Sink() = default;
@@ -38,20 +38,20 @@ class Sink {
   Sink& operator=(const Sink&) = delete;
   virtual ~Sink() = default;
 
-  // Writes a piece of tensor number `tensor`, from its byte `offset` on; every byte once. SafeTensors takes pieces in any order,
-  // from many threads at once; MLX JSON takes them one after the other, as the tensors were declared.
+  // Writes a piece of the tensor with index `tensor`, starting at its byte `offset`. Every byte must be written exactly once.
+  // SafeTensors accepts pieces in any order and from many threads at once; MLX JSON only in order, one at a time.
   virtual Result<void> write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> bytes) = 0;
 
-  // Puts the whole output in place. Fails when a tensor is not whole.
+  // Moves the output to its final name. Fails if a tensor is incomplete.
   virtual Result<void> commit() = 0;
 };
 
-// Opens an output for these tensors: one file when `path` ends in .safetensors or .mlx, else a model directory, which may hold a
-// model that is to be replaced. Of `work` a sink uses the threads, where it has work of its own, such as writing numbers as text.
+// Opens an output for these tensors: one file if `path` ends in .safetensors or .mlx, else a model directory, where an existing
+// model is replaced. `work.threads` is used to format numbers as text for MLX JSON.
 Result<std::unique_ptr<Sink>> create_sink(const std::string& path, std::vector<TensorSpec> tensors,
                                           const SinkOptions& options = {}, const WorkOptions& work = {});
 
-// Writes tensors that are in memory.
+// Writes tensors from memory.
 Result<void> save_tensors(const std::string& path, std::span<const TensorView> tensors, const SinkOptions& options = {},
                           const WorkOptions& work = {});
 

@@ -9,15 +9,15 @@
 
 namespace ballast {
 
-// What to take of one dimension, with Python's rules: negative numbers count from the end, bounds past the
-// end are clamped, and `step` may be negative but not zero. {} takes everything.
+// A slice of one dimension with Python's rules: negative numbers count from the end, bounds past the end are clamped, and `step`
+// may be negative but not zero. {} selects everything.
 struct Slice {
   std::optional<std::int64_t> start;
   std::optional<std::int64_t> stop;
   std::int64_t step = 1;
 };
 
-// Reads "0:10, :, ::2": one start:stop:step per dimension.
+// Parses text such as "0:10, :, ::2": one start:stop:step per dimension.
 Result<std::vector<Slice>> parse_slices(std::string_view text);
 
 }  // namespace ballast

@@ -17,21 +17,21 @@ namespace ballast {
 
 using Shape = std::span<const std::uint64_t>;
 
-// Where one tensor lies. Borrows its name and shape from the model it came from.
+// The name, dtype, shape and position of a stored tensor. Valid while its model lives.
 struct TensorInfo {
   std::string_view name;
   Shape shape;
-  std::uint64_t begin = 0;  // the half-open byte range, counted from the start of the file's data
-  std::uint64_t end = 0;
-  std::uint32_t file = 0;  // index into Model::files()
+  std::uint64_t begin = 0;  // bytes from the start of the file's data
+  std::uint64_t end = 0;    // exclusive
+  std::uint32_t file = 0;   // index into Model::files()
   DType dtype = DType::kBool;
 
   std::uint64_t bytes() const { return end - begin; }
   std::uint64_t elements() const;
 };
 
-// Whether values stored as `dtype` may be looked at as T. 16-bit floats are seen as std::uint16_t, 8-bit
-// floats and BOOL as std::uint8_t: their raw codes.
+// Whether values stored as `dtype` can be viewed as T. F16 and BF16 are viewed as std::uint16_t, F8 and BOOL as std::uint8_t: the
+// raw bits.
 template <class T>
 constexpr bool holds(DType dtype) {
   using enum DType;
@@ -67,15 +67,15 @@ constexpr DType dtype_for() {
   }
 }
 
-// Borrowed bytes of one tensor, in C order and little endian. Valid while their owner lives.
+// The bytes of a tensor, in C order and little endian, owned by someone else. Valid while the owner lives.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kBool;
   Shape shape;
   std::span<const std::byte> bytes;
 
-  // The values in place. Fails when `dtype` does not hold T, or when the file put them at an address
-  // that T's alignment forbids (read() gives an aligned copy).
+  // Returns the values without a copy. Fails if `dtype` cannot be viewed as T, or if the bytes are not aligned for T; read()
+  // returns an aligned copy.
   template <class T>
   Result<std::span<const T>> as() const {
     if (auto error = check_typed_access(holds<T>(dtype), sizeof(T), alignof(T))) return std::unexpected(std::move(*error));
@@ -86,7 +86,7 @@ struct TensorView {
   std::optional<Error> check_typed_access(bool dtype_fits, std::size_t size, std::size_t alignment) const;
 };
 
-// An owned copy of a tensor, or of a slice of one. The bytes are 64-byte aligned and uninitialized at first.
+// Owns a copy of a tensor or of a slice. The bytes are aligned to 64 bytes and initially uninitialized.
 class Tensor {
  public:
   Tensor(std::string name, DType dtype, std::vector<std::uint64_t> shape, std::size_t bytes);

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// A tensor that is to be written.
+// A tensor to write.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kF32;

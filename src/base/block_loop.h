@@ -14,25 +14,26 @@
 
 namespace ballast {
 
-// Reports progress; false if the work is to stop. Work that is not done in a BlockLoop calls it for every piece.
+// Reports progress and returns false if the work must stop. For long work that does not run in a BlockLoop.
 inline bool report(const WorkOptions& work, std::uint64_t done, std::uint64_t total, std::string_view what) {
   if (work.stop && work.stop()) return false;
   return !work.progress || work.progress(done, total, what);
 }
 
-// What a block adds to the progress of the work once it is done.
+// Progress that one finished block adds.
 struct BlockDone {
   std::uint64_t bytes = 0;
   std::string_view what;
 };
 
-// The loop of all long work: calls do_block(worker, block), which returns a Result<void>, for every block below `count`, on
-// several threads in no order. The first failure stops the rest and is the result. After each block, done(block) says what to
-// report. Progress that returns false and a stop token that returns true cancel. A total of 0 means unknown.
+// The loop that all long work runs in. Calls do_block(worker, block), which returns a Result<void>, for every block below
+// `count`, on several threads and in no particular order. The first failure stops the loop and is returned. After each block,
+// done(block) returns the progress to report. The loop is cancelled if the progress callback returns false or the stop token
+// returns true.
 struct BlockLoop {
   const WorkOptions& work;
-  std::uint64_t total = 0;
-  std::uint64_t before = 0;  // bytes that loops before this one have done
+  std::uint64_t total = 0;   // bytes; 0: unknown
+  std::uint64_t before = 0;  // bytes done by earlier loops of the same work
   unsigned threads = work.threads;
 
   template <class DoBlock, class Done>
@@ -42,10 +43,10 @@ struct BlockLoop {
     Result<void> outcome;
     std::uint64_t bytes = before;
     parallel_for(count, threads, [&](unsigned worker, std::size_t block) {
-      Result<void> made = work.stop && work.stop() ? cancelled() : do_block(worker, block);
-      if (made && !work.progress) return true;
+      Result<void> result = work.stop && work.stop() ? cancelled() : do_block(worker, block);
+      if (result && !work.progress) return true;
       const std::scoped_lock lock(mutex);
-      if (!made && outcome) outcome = std::move(made);
+      if (!result && outcome) outcome = std::move(result);
       if (!outcome) return false;
       const BlockDone added = done(block);
       bytes += added.bytes;
@@ -58,13 +59,12 @@ struct BlockLoop {
 
 inline constexpr std::uint64_t kDefaultMemory = std::uint64_t{384} << 20;
 
-// The limit in effect.
 inline std::uint64_t memory_limit(const WorkOptions& work) { return work.memory_limit != 0 ? work.memory_limit : kDefaultMemory; }
 
-// How many threads fit into what a memory limit leaves, at least 1.
-inline unsigned threads_within(std::uint64_t room, std::uint64_t bytes_per_thread, unsigned asked) {
-  const std::uint64_t most = bytes_per_thread == 0 ? room : room / bytes_per_thread;
-  return static_cast<unsigned>(std::clamp<std::uint64_t>(most, 1, thread_count(asked)));
+// The number of threads whose buffers fit into `available` bytes: at least 1, at most `requested`.
+inline unsigned threads_within(std::uint64_t available, std::uint64_t bytes_per_thread, unsigned requested) {
+  const std::uint64_t most = bytes_per_thread == 0 ? available : available / bytes_per_thread;
+  return static_cast<unsigned>(std::clamp<std::uint64_t>(most, 1, thread_count(requested)));
 }
 
 }  // namespace ballast

@@ -83,7 +83,7 @@ TEST(BlockLoop, AFailedBlockIsNotReported) {
       1, [](unsigned, std::size_t) { return fail_with("x"); }, [](std::size_t) { return BlockDone{}; })));
 }
 
-TEST(ThreadsWithin, IsAtLeastOneAndAtMostWhatWasAsked) {
+TEST(ThreadsWithin, IsAtLeastOneAndAtMostTheRequestedNumber) {
   EXPECT_EQ(threads_within(100, 30, 8), 3U);
   EXPECT_EQ(threads_within(10, 30, 8), 1U);
   EXPECT_EQ(threads_within(1000, 1, 2), 2U);

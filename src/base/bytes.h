@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// Uninitialized memory. Large pieces ask for huge pages: to fill fresh memory costs mostly page faults.
+// Uninitialized memory. Large blocks request huge pages, because most of the cost of filling new memory is page faults.
 std::byte* allocate_bytes(std::size_t size, std::size_t alignment = 64);
 void free_bytes(std::byte* bytes);
 
@@ -17,7 +17,7 @@ using Bytes = std::unique_ptr<std::byte[], FreeBytes>;
 
 template <class T>
 struct BytesAllocator {
-  using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name
+  using value_type = T;  // NOLINT(readability-identifier-naming): required by the standard
 
   BytesAllocator() = default;
   template <class U>

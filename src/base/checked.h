@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Arithmetic on numbers from a file: empty on overflow.
+// Arithmetic on numbers from a file. Returns nothing on overflow.
 inline std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_t b) {
   std::uint64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
@@ -20,7 +20,7 @@ inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b
   return product;
 }
 
-// The product of all dims, folded from the left as the reference does: [2^63, 4, 0] overflows, [0, 2^63, 4] does not.
+// The product of all dims, from left to right as in the reference implementation: [2^63, 4, 0] overflows, [0, 2^63, 4] does not.
 inline std::optional<std::uint64_t> checked_elements(Shape shape) {
   std::uint64_t product = 1;
   for (const std::uint64_t dim : shape) {

@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// The one owner of an open file: closing it also releases its locks. Empty where opening failed.
+// Owns an open file and closes it, which also releases its locks. Empty if it was made from -1, a failed open().
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -7,15 +7,15 @@
 
 namespace ballast {
 
-// The files that model directories have, under their usual names: the one table that locating, copying, downloading and probing
-// servers go by.
+// The well-known files of model directories. This is the only such table: locating, copying, downloading and probing servers all
+// use it.
 enum class FileRole : std::uint8_t {
-  kIndex,         // names the shard of each tensor
-  kWeights,       // a whole model
-  kSideWeights,   // tensors beside the weights, written by a scheme
-  kConfig,        // of the model
-  kQuantization,  // how the weights are quantized: wrong beside weights that are not
-  kCompanion,     // tokenizer and the like, which any format of the weights can use
+  kIndex,         // maps each tensor to its shard
+  kWeights,       // a whole model in one file
+  kSideWeights,   // extra tensors that a quantization scheme writes beside the weights
+  kConfig,        // the model's config.json
+  kQuantization,  // describes quantized weights; must not stay beside weights that are not quantized
+  kCompanion,     // tokenizer and similar files that do not depend on the format of the weights
 };
 
 struct KnownFile {
@@ -33,7 +33,7 @@ inline constexpr std::string_view kHfQuantConfigFile = "hf_quant_config.json";  
 inline constexpr std::string_view kQuantizeConfigFile = "quantize_config.json";  // GPTQ
 inline constexpr std::string_view kQuantConfigFile = "quant_config.json";        // AWQ
 
-// A model in one file, the first that is there wins.
+// Names of a model in one file. The first one that exists is used.
 inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};
 
 inline constexpr std::array kKnownFiles{
@@ -45,7 +45,7 @@ inline constexpr std::array kKnownFiles{
     KnownFile{.name = "generation_config.json", .role = FileRole::kCompanion},
     KnownFile{.name = kHfQuantConfigFile, .role = FileRole::kQuantization},
     KnownFile{.name = "merges.txt", .role = FileRole::kCompanion},
-    KnownFile{.name = kParquetMetadataFile, .role = FileRole::kCompanion},  // other programs have files of that name, too
+    KnownFile{.name = kParquetMetadataFile, .role = FileRole::kCompanion},  // other programs use this name too
     KnownFile{.name = kSingleFiles[0], .role = FileRole::kWeights},
     KnownFile{.name = kIndexFile, .role = FileRole::kIndex},
     KnownFile{.name = "model_index.json", .role = FileRole::kCompanion},
@@ -66,7 +66,7 @@ inline constexpr std::array kKnownFiles{
     KnownFile{.name = kSingleFiles[1], .role = FileRole::kWeights},
 };
 
-// The role of a file by its exact name; empty for any other.
+// The role of a well-known file; empty for any other name.
 std::optional<FileRole> file_role(std::string_view name);
 
 inline constexpr std::string_view kSafetensorsSuffix = ".safetensors";
@@ -74,13 +74,14 @@ inline constexpr std::string_view kMlxJsonSuffix = ".mlx";
 inline constexpr std::string_view kParquetSuffix = ".parquet";
 inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
-// Whether a name ends as weights do, of any format: some directories hold the same model several times.
+// Whether the name has the suffix of a weights file of any format, including formats that Ballast does not read. Some
+// directories hold the same model in several formats.
 bool is_weights_name(std::string_view name);
 
-// Whether a name of a server ends as files of models do; what does not is taken for a folder.
+// Whether the last part of a URI looks like a file of a model. If not, it is taken for a folder.
 bool has_file_suffix(std::string_view name);
 
-// model-00001-of-00003.safetensors: the parts of the name, whatever the number of digits.
+// The parts of model-00001-of-00003.safetensors, with any number of digits.
 struct ShardName {
   std::string_view before;  // model-
   std::uint32_t number;
@@ -93,7 +94,7 @@ std::optional<ShardName> parse_shard_name(std::string_view name);
 // model-00001-of-00003.parquet and the like.
 bool is_parquet_part(std::string_view name);
 
-// Whether a reader would take a file of a directory for the model or a part of it.
+// Whether a reader of the directory would take this file for the model or a part of it.
 bool is_model_name(std::string_view name);
 
 }  // namespace ballast

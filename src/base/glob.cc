@@ -7,10 +7,10 @@ namespace {
 
 struct Step {
   bool matches;
-  std::size_t length;  // of the pattern's element
+  std::size_t length;  // of the element in the pattern
 };
 
-// Matches one byte against the element at the front of `pattern`, which is not `*`. An unclosed `[` is itself.
+// Matches one byte against the element at the front of `pattern`, which is not `*`. An unclosed `[` matches itself.
 Step match_one(std::string_view pattern, char c) {
   if (pattern.front() == '?') return {.matches = true, .length = 1};
   const std::size_t negated = pattern.starts_with("[!") || pattern.starts_with("[^") ? 1 : 0;
@@ -38,7 +38,7 @@ bool glob_match(std::string_view pattern, std::string_view text) {
     std::string_view pattern;
     std::string_view text;
   };
-  std::optional<Retry> retry;  // after the latest `*`: only that one needs to give way
+  std::optional<Retry> retry;  // where to go back to: only the last `*` ever needs to match more
   for (;;) {
     if (!pattern.empty() && pattern.front() == '*') {
       pattern.remove_prefix(1);

@@ -12,7 +12,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kMostDigits = 18;  // that surely fit 64 bits
+constexpr std::size_t kMostDigits = 18;  // any number of 18 digits fits into 64 bits
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

@@ -11,17 +11,17 @@
 
 namespace ballast {
 
-// Parses a whole document; the result lives in `parser`. Besides JSON takes what Python's json module writes: bare NaN and
-// Infinity (they become strings) and integers of 19 digits and more (they become doubles).
+// Parses a whole document; the result lives in `parser`. Also accepts what Python's json module writes: bare NaN and Infinity,
+// which become strings, and integers of 19 digits and more, which become doubles.
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text);
 
-// 1024 and 1024.0 are the same number. Empty for what is no whole number.
+// Accepts 1024 and 1024.0. Returns nothing if the value is not a whole number.
 std::optional<std::int64_t> whole_number(simdjson::dom::element value);
 
-// A value for messages, cut when it is long.
+// A value for use in messages, truncated if it is long.
 std::string describe(simdjson::dom::element value);
 
-// Appends "text" with what JSON must escape escaped, and nothing else. `text` must be UTF-8.
+// Appends `text` in quotes and escapes only what JSON requires. `text` must be UTF-8.
 void append_json_string(std::string_view text, std::string& out);
 
 bool is_utf8(std::string_view text);

@@ -5,7 +5,7 @@
 namespace ballast {
 namespace {
 
-// Parses and writes again, which shows what was understood.
+// Parses and serializes again.
 std::string reparse(std::string_view text) {
   simdjson::dom::parser parser;
   const auto root = parse_json(parser, text);

@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Walks over the tokens of a JSON text that is known to be valid, and tells where they lie, for edits that leave all else as it
-// is.
+// Iterates over the tokens of a JSON text that is known to be valid and returns their positions, for edits that leave the rest
+// of the text unchanged.
 class JsonWalk {
  public:
   enum class Kind { kKey, kString, kScalar, kOpen, kClose };
@@ -19,14 +19,14 @@ class JsonWalk {
 
   explicit JsonWalk(std::string_view text) : text_(text) {}
 
-  // False at the end.
+  // Returns false at the end of the text.
   bool next(Token& token);
 
-  // How many objects and arrays are open: 1 for the members of the root.
+  // The number of open objects and arrays: 1 for the members of the root.
   std::size_t depth() const { return levels_.size(); }
-  // The key, as it is spelt, that the last token is or belongs to; empty in an array.
+  // The last token if it is a key, or the key that it is the value of; not unescaped; empty in an array.
   std::string_view key() const { return levels_.empty() ? std::string_view() : levels_.back().key; }
-  // The keys of the objects around the last token, from the root's members on; empty for arrays.
+  // The keys of the objects that enclose the last token, outermost first; an array has an empty key.
   std::vector<std::string_view> sections() const;
 
  private:

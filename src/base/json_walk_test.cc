@@ -21,7 +21,7 @@ std::vector<std::string> walk(std::string_view text) {
   return seen;
 }
 
-TEST(JsonWalk, TellsKeysFromStringsAndKnowsWhereItIs) {
+TEST(JsonWalk, TellsKeysFromStringsAndReportsThePosition) {
   EXPECT_EQ(
       walk(R"( {"a" : "b,\"}", "c":{"d":[ "e", {"f":1e5} ,null]} , "g":true})"),
       (std::vector<std::string>{"<1 / {", R"(k1 /a "a")", R"(s1 /a "b,\"}")", R"(k1 /c "c")", "<2 c/ {", R"(k2 c/d "d")",
@@ -30,7 +30,7 @@ TEST(JsonWalk, TellsKeysFromStringsAndKnowsWhereItIs) {
   EXPECT_EQ(walk("\xef\xbb\xbf[]"), (std::vector<std::string>{"<1 / [", ">0 / ]"}));
 }
 
-TEST(JsonWalk, NeverLeavesBrokenText) {
+TEST(JsonWalk, StaysWithinMalformedText) {
   for (const char* text : {"", "\"", "\"\\", "{", "}", "]]", "{\"a", "{\"a\":", ",,", "1"}) walk(text);
 }
 

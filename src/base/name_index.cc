@@ -32,16 +32,16 @@ std::size_t NameIndex::probe(std::span<const TensorInfo> table, std::string_view
   return i;
 }
 
-template <class OnClash>
-void NameIndex::insert_each(std::span<const TensorInfo> table, OnClash&& on_clash) {
-  constexpr std::size_t kAhead = 32;  // names whose slots are on their way from memory while others are inserted
+template <class OnDuplicate>
+void NameIndex::insert_each(std::span<const TensorInfo> table, OnDuplicate&& on_duplicate) {
+  constexpr std::size_t kAhead = 32;  // slots to prefetch, to hide memory latency
   std::array<std::uint64_t, kAhead> hashes{};
   for (std::size_t i = 0; i < table.size() + kAhead; ++i) {
     std::uint64_t& hash = hashes[i % kAhead];
     if (i >= kAhead) {
       const auto position = static_cast<std::uint32_t>(i - kAhead);
       const auto other = insert(table, position, hash);
-      if (other && !on_clash(*other, position)) return;
+      if (other && !on_duplicate(*other, position)) return;
     }
     if (i < table.size()) {
       hash = hash_name(table[i].name);
@@ -51,21 +51,21 @@ void NameIndex::insert_each(std::span<const TensorInfo> table, OnClash&& on_clas
 }
 
 std::optional<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_all(std::span<const TensorInfo> table) {
-  std::optional<std::pair<std::uint32_t, std::uint32_t>> clash;
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> duplicate;
   insert_each(table, [&](std::uint32_t first, std::uint32_t second) {
-    clash = {first, second};
+    duplicate = {first, second};
     return false;
   });
-  return clash;
+  return duplicate;
 }
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> NameIndex::insert_first(std::span<const TensorInfo> table) {
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> clashes;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> duplicates;
   insert_each(table, [&](std::uint32_t first, std::uint32_t second) {
-    clashes.emplace_back(first, second);
+    duplicates.emplace_back(first, second);
     return true;
   });
-  return clashes;
+  return duplicates;
 }
 
 std::optional<std::uint32_t> NameIndex::insert(std::span<const TensorInfo> table, std::uint32_t position) {

@@ -12,23 +12,22 @@
 
 namespace ballast {
 
-// Finds a tensor's position in a table by its name. A flat hash table with a seed drawn per process, so that a crafted
-// file cannot make its names collide.
+// Maps a tensor's name to its position in a table. A flat hash table with a random seed per process, so that a crafted file
+// cannot make its names collide.
 class NameIndex {
  public:
   NameIndex() = default;
 
-  // Makes room for `tensors` entries.
+  // Reserves space for `tensors` entries; it does not grow.
   explicit NameIndex(std::size_t tensors);
 
-  // Adds every entry of `table`. Stops at one whose name is taken and returns the two: first the position that has it.
+  // Adds all entries of `table`. Stops at the first duplicate name and returns both positions, the earlier one first.
   std::optional<std::pair<std::uint32_t, std::uint32_t>> insert_all(std::span<const TensorInfo> table);
 
-  // Adds every entry of `table` whose name is not taken yet. Returns the others in order, each after the position that has its
-  // name.
+  // Adds the first entry of each name. Returns the duplicates in order, as pairs (first position, duplicate's position).
   std::vector<std::pair<std::uint32_t, std::uint32_t>> insert_first(std::span<const TensorInfo> table);
 
-  // Adds the entry `position` of `table`; if its name is taken, changes nothing and returns the position that has it.
+  // Adds the entry at `position`. If its name is a duplicate, changes nothing and returns the position of the first.
   std::optional<std::uint32_t> insert(std::span<const TensorInfo> table, std::uint32_t position);
 
   std::optional<std::uint32_t> find(std::span<const TensorInfo> table, std::string_view name) const;
@@ -42,14 +41,14 @@ class NameIndex {
 
   std::optional<std::uint32_t> insert(std::span<const TensorInfo> table, std::uint32_t position, std::uint64_t hash);
 
-  // Adds every entry of `table`; on_clash(position that has its name, position) says whether to go on.
-  template <class OnClash>
-  void insert_each(std::span<const TensorInfo> table, OnClash&& on_clash);
+  // Adds all entries of `table`. Calls on_duplicate(first position, duplicate's position), which returns whether to continue.
+  template <class OnDuplicate>
+  void insert_each(std::span<const TensorInfo> table, OnDuplicate&& on_duplicate);
 
-  // The slot that holds `name`, or the empty one where it belongs.
+  // The slot that holds `name`, or the empty slot where it would go.
   std::size_t probe(std::span<const TensorInfo> table, std::string_view name, std::uint64_t hash) const;
 
-  LargeVector<Slot> slots_;  // a power of two, at most half full
+  LargeVector<Slot> slots_;  // the size is a power of two; at most half are used
 };
 
 }  // namespace ballast

@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-TEST(NameIndex, DefaultAndEmptyOnesFindNothing) {
+TEST(NameIndex, EmptyIndexFindsNothing) {
   EXPECT_EQ(NameIndex().find({}, "a"), std::nullopt);
   EXPECT_EQ(NameIndex(0).find({}, "a"), std::nullopt);
 }
@@ -25,7 +25,7 @@ TEST(NameIndex, FindsWhatWasInserted) {
   EXPECT_EQ(index.find(table, ""), std::nullopt);
 }
 
-TEST(NameIndex, InsertsATableAtOnce) {
+TEST(NameIndex, InsertsAWholeTable) {
   std::deque<std::string> names;
   std::vector<TensorInfo> table;
   for (int i = 0; i < 1'000; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
@@ -34,7 +34,7 @@ TEST(NameIndex, InsertsATableAtOnce) {
   for (std::uint32_t i = 0; i < table.size(); ++i) EXPECT_EQ(index.find(table, table[i].name), i);
 }
 
-TEST(NameIndex, TablesOfAnySizeAreInserted) {
+TEST(NameIndex, InsertsTablesOfAnySize) {
   std::deque<std::string> names;
   std::vector<TensorInfo> table;
   for (int i = 0; i < 200'000; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i))});
@@ -47,7 +47,7 @@ TEST(NameIndex, TablesOfAnySizeAreInserted) {
   }
 }
 
-TEST(NameIndex, TableWithANameTwiceIsToldBothPlaces) {
+TEST(NameIndex, InsertAllReturnsBothPositionsOfADuplicate) {
   for (const std::uint32_t second : {1U, 15U, 31U, 32U, 33U, 64U, 99U}) {
     std::deque<std::string> names;
     std::vector<TensorInfo> table;
@@ -58,20 +58,20 @@ TEST(NameIndex, TableWithANameTwiceIsToldBothPlaces) {
   }
 }
 
-TEST(NameIndex, OfANameTheFirstIsInsertedAndTheOthersAreTold) {
+TEST(NameIndex, InsertFirstReturnsAllDuplicates) {
   std::deque<std::string> names;
   std::vector<TensorInfo> table;
   for (int i = 0; i < 100; ++i) table.push_back({.name = names.emplace_back(fmt::format("layers.{}.weight", i % 60))});
   table[99].name = table[0].name;
   NameIndex index(table.size());
-  const auto clashes = index.insert_first(table);
-  ASSERT_EQ(clashes.size(), 40);
-  for (std::uint32_t i = 0; i < 39; ++i) EXPECT_EQ(clashes[i], (std::pair<std::uint32_t, std::uint32_t>(i, i + 60)));
-  EXPECT_EQ(clashes[39], (std::pair<std::uint32_t, std::uint32_t>(0, 99)));
+  const auto duplicates = index.insert_first(table);
+  ASSERT_EQ(duplicates.size(), 40);
+  for (std::uint32_t i = 0; i < 39; ++i) EXPECT_EQ(duplicates[i], (std::pair<std::uint32_t, std::uint32_t>(i, i + 60)));
+  EXPECT_EQ(duplicates[39], (std::pair<std::uint32_t, std::uint32_t>(0, 99)));
   for (std::uint32_t i = 0; i < 60; ++i) EXPECT_EQ(index.find(table, table[i].name), i);
 }
 
-TEST(NameIndex, SecondOwnerOfANameIsToldTheFirst) {
+TEST(NameIndex, InsertReturnsThePositionOfTheFirst) {
   const std::vector<TensorInfo> table{{.name = "a"}, {.name = ""}, {.name = "a"}, {.name = ""}};
   NameIndex index(table.size());
   EXPECT_EQ(index.insert(table, 0), std::nullopt);

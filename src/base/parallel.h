@@ -14,12 +14,14 @@
 
 namespace ballast {
 
-// What a caller's number of threads stands for: 0 is one per core.
-inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : std::max(1U, std::thread::hardware_concurrency()); }
+// 0 means one thread per core.
+inline unsigned thread_count(unsigned requested) {
+  return requested != 0 ? requested : std::max(1U, std::thread::hardware_concurrency());
+}
 
-// Calls work(worker, i) for every i below `count`, on `threads` threads (0: one per core), in no order. `worker` numbers the
-// thread, for buffers of its own. A call that returns false stops the rest, and so does one that throws: its exception reaches
-// the caller. Where the system gives no more threads, those there are do the work.
+// Calls work(worker, i) for every i below `count`, on `threads` threads (0: one per core) and in no particular order. `worker` is
+// the number of the thread, for per-thread buffers. A call that returns false or throws stops the loop; the exception is rethrown
+// to the caller. If the system refuses to create threads, the existing ones do all the work.
 template <class Work>
 void parallel_for(std::size_t count, unsigned threads, Work&& work) {
   threads = static_cast<unsigned>(std::min<std::size_t>(thread_count(threads), count));
@@ -49,7 +51,7 @@ void parallel_for(std::size_t count, unsigned threads, Work&& work) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-// The same for work that gives a Result<void>: the first failure stops the rest, and is the result.
+// Like parallel_for(), for work that returns a Result<void>: the first failure stops the loop and is returned.
 template <class Work>
 Result<void> try_parallel(std::size_t count, unsigned threads, Work&& work) {
   std::mutex mutex;

@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-TEST(ParallelFor, EveryItemIsVisitedOnce) {
+TEST(ParallelFor, VisitsEveryItemOnce) {
   for (const unsigned threads : {0U, 1U, 2U, 64U}) {
     std::vector<std::atomic<int>> visits(1000);
     parallel_for(visits.size(), threads, [&](unsigned, std::size_t i) {
@@ -27,7 +27,7 @@ TEST(ParallelFor, FalseStopsTheRest) {
   EXPECT_LE(calls, 4);
 }
 
-TEST(ParallelFor, ExceptionOfAnyThreadReachesTheCaller) {
+TEST(ParallelFor, RethrowsAnExceptionOfAnyThread) {
   const auto throws = [](unsigned, std::size_t i) -> bool {
     if (i == 500) throw std::runtime_error("no");
     return true;
@@ -47,7 +47,7 @@ TEST(TryParallel, TheFirstFailureIsTheResult) {
   const auto failed = try_parallel(1000, 1, count);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "three");
-  EXPECT_EQ(done, 3 + 4);  // the rest is left
+  EXPECT_EQ(done, 3 + 4);  // the rest was not run
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   options.set_max_mem(kMostMemory);
   auto regex = std::make_unique<re2::RE2>(pattern, options);
   if (!regex->ok()) {
-    return fail(Errc::kInvalidArgument, "{} is no regular expression: {}", quote(pattern), escape(regex->error()));
+    return fail(Errc::kInvalidArgument, "{} is not a valid regular expression: {}", quote(pattern), escape(regex->error()));
   }
   return Regex(std::move(regex));
 }

@@ -12,17 +12,16 @@ class RE2;
 
 namespace ballast {
 
-// A regular expression in RE2's syntax: however it is written, matching takes time in proportion to the text.
+// A regular expression in RE2 syntax. Matching takes time linear in the length of the text, whatever the pattern.
 class Regex {
  public:
-  // Fails with kInvalidArgument and what is wrong with it.
   static Result<Regex> compile(std::string_view pattern);
 
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Whether it matches any part of `text`.
+  // Whether any part of `text` matches.
   bool found_in(std::string_view text) const;
 
  private:

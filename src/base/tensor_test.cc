@@ -9,7 +9,7 @@ namespace {
 
 using test::fails;
 
-TEST(DType, NamesAndSizesFollowTheWritersRank) {
+TEST(DType, NamesAndSizesAreInTheOrderOfTheWritersRank) {
   constexpr std::array<std::pair<std::string_view, unsigned>, 22> kExpected{{
       {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
       {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -33,17 +33,17 @@ TEST(DType, SpellingIsExact) {
 
 TEST(TensorInfo, ScalarHasOneElement) { EXPECT_EQ(TensorInfo{}.elements(), 1); }
 
-TEST(TensorView, TypedAccessNeedsTheDtypeThatHoldsTheType) {
+TEST(TensorView, TypedAccessNeedsAMatchingDtype) {
   alignas(8) const std::array<float, 2> values{1.5F, -2.0F};
   const TensorView view{.name = "a\n", .dtype = DType::kF32, .bytes = std::as_bytes(std::span(values))};
   const auto floats = view.as<float>();
   ASSERT_TRUE(floats);
   EXPECT_EQ(floats->data(), values.data());
   EXPECT_EQ(floats->size(), 2);
-  EXPECT_TRUE(
-      fails(view.as<double>(), Errc::kInvalidArgument, "tensor 'a\\n' is F32, which the 8-byte type asked for does not hold"));
+  EXPECT_TRUE(fails(view.as<double>(), Errc::kInvalidArgument,
+                    "tensor 'a\\n': dtype F32 cannot be viewed as the requested 8-byte type; use read<T>() to convert it"));
   EXPECT_TRUE(fails(view.as<std::int32_t>(), Errc::kInvalidArgument,
-                    "tensor 'a\\n' is F32, which the 4-byte type asked for does not hold"));
+                    "tensor 'a\\n': dtype F32 cannot be viewed as the requested 4-byte type; use read<T>() to convert it"));
 }
 
 TEST(TensorView, TypedAccessNeedsAlignment) {
@@ -51,10 +51,10 @@ TEST(TensorView, TypedAccessNeedsAlignment) {
   const TensorView view{.name = "t", .dtype = DType::kI64, .bytes = std::span(bytes).subspan(3, 8)};
   EXPECT_TRUE(
       fails(view.as<std::int64_t>(), Errc::kUnsupported,
-            "tensor 't' lies 3 bytes past a multiple of 8, too unaligned for a typed view; read() gives an aligned copy"));
+            "tensor 't' starts 3 bytes past a multiple of 8, so it cannot be viewed in place; use read() for an aligned copy"));
 }
 
-TEST(TensorView, SmallFloatsAreSeenAsTheirCodes) {
+TEST(TensorView, SmallFloatsAreViewedAsRawBits) {
   alignas(2) const std::array<std::byte, 4> bytes{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
   const auto codes = TensorView{.name = "t", .dtype = DType::kBF16, .bytes = bytes}.as<std::uint16_t>();
   ASSERT_TRUE(codes);
@@ -64,14 +64,14 @@ TEST(TensorView, SmallFloatsAreSeenAsTheirCodes) {
   }
 }
 
-TEST(TensorView, PackedValuesHaveNoType) {
+TEST(TensorView, PackedDtypesHaveNoTypedView) {
   EXPECT_TRUE(fails(TensorView{.name = "t", .dtype = DType::kF4}.as<std::uint8_t>(), Errc::kInvalidArgument,
-                    "tensor 't' is F4, which the 1-byte type asked for does not hold"));
+                    "tensor 't': dtype F4 cannot be viewed as the requested 1-byte type; use read<T>() to convert it"));
   EXPECT_TRUE(fails(TensorView{.name = "t", .dtype = DType::kF6E2M3}.as<std::uint8_t>(), Errc::kInvalidArgument,
-                    "tensor 't' is F6_E2M3, which the 1-byte type asked for does not hold"));
+                    "tensor 't': dtype F6_E2M3 cannot be viewed as the requested 1-byte type; use read<T>() to convert it"));
 }
 
-TEST(TensorView, EmptyTensorsGiveEmptySpansWhereverTheyLie) {
+TEST(TensorView, EmptyTensorsGiveEmptySpansAtAnyAddress) {
   alignas(8) const std::array<std::byte, 8> bytes{};
   const auto values = TensorView{.name = "t", .dtype = DType::kF64, .bytes = std::span(bytes).subspan(3, 0)}.as<double>();
   ASSERT_TRUE(values) << values.error().message;

@@ -21,7 +21,7 @@ std::uint32_t decode(std::string_view sequence) {
   }
 }
 
-// Characters that are invisible or change how their neighbours are shown.
+// Characters that are invisible or change how the text around them is displayed.
 bool is_hidden(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0xad ||  // controls, soft hyphen
          code == 0x061c || (code >= 0x200b && code <= 0x200f) ||          // zero widths and direction marks

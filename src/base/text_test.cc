@@ -41,9 +41,9 @@ TEST(Escape, BytesThatAreNotUtf8AreSpelledOut) {
   EXPECT_EQ(escape("\xed\xa0\x80"), R"(\xed\xa0\x80)");
 }
 
-TEST(Lowercase, ChangesLettersOfAsciiAlone) { EXPECT_EQ(lowercase("AZaz[@É1"), "azaz[@É1"); }
+TEST(Lowercase, ConvertsAsciiLettersOnly) { EXPECT_EQ(lowercase("AZaz[@É1"), "azaz[@É1"); }
 
-TEST(Trimmed, TakesSpaceAwayAroundIt) {
+TEST(Trimmed, StripsWhitespaceAtBothEnds) {
   EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
   EXPECT_EQ(trimmed(" \n"), "");
   EXPECT_EQ(trimmed(""), "");
@@ -70,7 +70,7 @@ TEST(Quote, EscapesWhatItQuotes) {
 
 TEST(Quote, NamesOfUpTo200BytesAreWhole) { EXPECT_EQ(quote(std::string(200, 'a')), "'" + std::string(200, 'a') + "'"); }
 
-TEST(Quote, LongerNamesAreCutInTheMiddle) {
+TEST(Quote, LongerNamesAreShortenedInTheMiddle) {
   EXPECT_EQ(quote(std::string(150, 'a') + std::string(150, 'b')),
             "'" + std::string(100, 'a') + "…" + std::string(50, 'b') + "' (300 bytes)");
 }

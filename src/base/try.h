@@ -6,9 +6,9 @@
 
 #include <ballast/error.h>
 
-// The value of a call that gives a Result; a failure ends the enclosing function with its error:
+// Evaluates to the value of a Result, moved out. On failure, returns the error from the enclosing function:
 //   const Model model = TRY(Model::open(path));
-// The value is moved out. Statement expressions are an extension that g++ and clang share.
+// Uses statement expressions, an extension of g++ and clang.
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): only a macro can return from its caller
 #define TRY(...) BALLAST_TRY(BALLAST_TRY_NAME(try_result_, __COUNTER__), __VA_ARGS__)
 #define BALLAST_TRY(result, ...)                                                           \
@@ -23,13 +23,13 @@
 
 namespace ballast {
 
-// The error of a result that may be used up; copied if the result is const.
+// The error, moved out, or copied if `result` is const.
 template <class R>
 Error error_of(R&& result) {
   return std::forward<R>(result).error();
 }
 
-// The value of a result, moved out; nothing of a Result<void>.
+// The value, moved out; void for a Result<void>.
 template <class R>
 auto value_of(R&& result) -> std::remove_cvref_t<R>::value_type {
   return *std::forward<R>(result);

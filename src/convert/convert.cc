@@ -12,14 +12,14 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kChunk = 2048;                          // values; what lies between two steps stays in the first cache
-constexpr std::size_t kStreamedBytes = std::size_t{8} << 20;  // output from here on leaves the caches before anyone reads it
+constexpr std::size_t kChunk = 2048;                          // values; intermediate results stay in the L1 cache
+constexpr std::size_t kStreamedBytes = std::size_t{8} << 20;  // output of this size or more does not stay in the caches
 
 constexpr bool is_packed_f6(DType dtype) { return dtype == DType::kF6E2M3 || dtype == DType::kF6E3M2; }
 constexpr bool is_convertible(DType dtype) { return !is_packed_f6(dtype) && dtype != DType::kC64; }
 constexpr bool fits_f32(DType dtype) { return info(dtype).kind == NumberKind::kFloat && dtype != DType::kF64; }
 
-// A run of values on its way from one dtype to another.
+// Consecutive values to convert.
 struct Run {
   DType from;
   const std::byte* in;
@@ -67,7 +67,7 @@ void load_doubles(DType from, const std::byte* in, std::span<double> out) {
   std::copy_n(floats.begin(), out.size(), out.begin());
 }
 
-// To a float of at most 32 bits.
+// `run.to` is a float of at most 32 bits.
 void store_doubles(const Run& run, std::span<const double> values) {
   Chunk<float> floats;
   if (run.to == DType::kF32) {
@@ -79,8 +79,8 @@ void store_doubles(const Run& run, std::span<const double> values) {
   }
 }
 
-// An integer rounded to odd is no float of at most 32 bits if it was rounded at all, so the two differ just when something was
-// lost.
+// If rounding to odd changed an integer, the result is not representable as a float of at most 32 bits. So the float differs from
+// the double exactly if something was lost.
 template <class Wide>
 void integers_to_floats(const Run& run, std::span<const Wide> values, LossCounter& losses) {
   Chunk<double> doubles;
@@ -91,7 +91,7 @@ void integers_to_floats(const Run& run, std::span<const Wide> values, LossCounte
   for (std::size_t i = 0; i < run.count; ++i) losses.add(static_cast<double>(floats[i]) != doubles[i], run.index + i);
 }
 
-// Those of at most 16 bits are F32 exactly.
+// F32 represents integers of at most 16 bits exactly.
 void small_integers_to_floats(const Run& run, LossCounter& losses) {
   Chunk<float> values;
   load_integers(run.from, run.in, first(values, run.count));
@@ -121,7 +121,7 @@ void from_integers(const Run& run, std::span<const Wide> values, LossCounter& lo
   integers_to_floats(run, values, losses);
 }
 
-// At most a chunk, by way of a type that holds every value of the source.
+// Converts at most kChunk values through a type that can represent every value of the source.
 void convert_chunk(const Run& run, LossCounter& losses) {
   if (is_integer(run.from) && bits(run.from) <= 16 && fits_f32(run.to)) return small_integers_to_floats(run, losses);
   if (is_integer(run.from)) {
@@ -138,9 +138,8 @@ void convert_chunk(const Run& run, LossCounter& losses) {
   std::memcpy(run.out, values.data(), values.size_bytes());
 }
 
-// Few values at a time, so that memory is read and written all along and not by turns. Streaming stores are slower among ordinary
-// ones.
-void convert_by_way_of_f32(const Run& run) {
+// Works in small steps so that reads and writes of memory overlap. Streaming stores are slower when mixed with ordinary ones.
+void convert_through_f32(const Run& run) {
   constexpr std::size_t kStep = 256;
   Chunk<float> floats;
   for (std::size_t begin = 0; begin < run.count; begin += kStep) {
@@ -159,7 +158,7 @@ ConversionLoss convert(const Run& run) {
   } else if (run.to == DType::kF32 && fits_f32(run.from)) {
     to_f32(run.from, run.in, run.count, run.out, run.stores);
   } else if (fits_f32(run.from) && fits_f32(run.to)) {
-    convert_by_way_of_f32(run);
+    convert_through_f32(run);
   } else {
     for (std::size_t begin = 0; begin < run.count; begin += kChunk) {
       convert_chunk(run.part(begin, std::min(kChunk, run.count - begin)), losses);
@@ -170,10 +169,9 @@ ConversionLoss convert(const Run& run) {
 }
 
 std::unexpected<Error> no_conversion(DType from, DType to) {
-  const bool at_source = !is_convertible(from);
-  const std::string_view reason = is_packed_f6(at_source ? from : to) ? "packing is not agreed on" : "values are complex";
-  return fail(Errc::kUnsupported, "{} cannot be converted to {}{} {}", name(from), name(to), at_source ? ": its" : ", whose",
-              reason);
+  const DType obstacle = is_convertible(from) ? to : from;
+  return fail(Errc::kUnsupported, "cannot convert {} to {}: {} {}", name(from), name(to), name(obstacle),
+              is_packed_f6(obstacle) ? "has no standard packing" : "is complex");
 }
 
 }  // namespace
@@ -183,19 +181,18 @@ bool can_convert(DType from, DType to) { return from == to || (is_convertible(fr
 Result<ConversionLoss> convert_values(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   if (!can_convert(from, to)) return no_conversion(from, to);
   if (in.size() * 8 % bits(from) != 0) {
-    return fail(Errc::kInvalidArgument, "{} bytes are no whole number of {} values of {} bits", in.size(), name(from),
-                bits(from));
+    return fail(Errc::kInvalidArgument, "{} bytes is not a whole number of {}-bit {} values", in.size(), bits(from), name(from));
   }
   const std::size_t count = in.size() * 8 / bits(from);
   const std::size_t out_bits = count * bits(to);
   if (out_bits % 8 != 0) {
-    return fail(Errc::kInvalidArgument, "{} values of {} bits do not end at a byte as {}", count, bits(to), name(to));
+    return fail(Errc::kInvalidArgument, "{} {} values of {} bits do not fill whole bytes", count, name(to), bits(to));
   }
   if (out_bits / 8 != out.size()) {
-    return fail(Errc::kInvalidArgument, "{} values take {} bytes as {}, the output has {}", count, out_bits / 8, name(to),
+    return fail(Errc::kInvalidArgument, "{} {} values need {} bytes, but the output has {}", count, name(to), out_bits / 8,
                 out.size());
   }
-  const bool streams = out.size() >= kStreamedBytes && !is_integer(from);  // results of integers are read back at once
+  const bool streams = out.size() >= kStreamedBytes && !is_integer(from);  // conversions from integers read their results back
   return convert({.from = from,
                   .in = in.data(),
                   .to = to,

@@ -28,7 +28,7 @@ Converted convert(DType from, std::string_view in, DType to) {
   return {.bytes = out, .loss = *loss};
 }
 
-// The output of a conversion that loses nothing.
+// The output of a conversion without loss.
 std::string exact(DType from, std::string_view in, DType to) {
   const Converted result = convert(from, in, to);
   EXPECT_EQ(result.loss.count, 0U);
@@ -57,27 +57,26 @@ TEST(ConvertValues, F6AndComplexConvertToThemselvesOnly) {
   EXPECT_EQ(exact(DType::kC64, "abcdefgh", DType::kC64), "abcdefgh");
 }
 
-TEST(ConvertValues, SaysWhyThereIsNoConversion) {
+TEST(ConvertValues, ErrorSaysWhyThereIsNoConversion) {
   EXPECT_TRUE(fails(attempt(DType::kF6E2M3, 3, DType::kF32, 16), Errc::kUnsupported,
-                    "F6_E2M3 cannot be converted to F32: its packing is not agreed on"));
+                    "cannot convert F6_E2M3 to F32: F6_E2M3 has no standard packing"));
   EXPECT_TRUE(fails(attempt(DType::kF32, 16, DType::kF6E3M2, 3), Errc::kUnsupported,
-                    "F32 cannot be converted to F6_E3M2, whose packing is not agreed on"));
-  EXPECT_TRUE(fails(attempt(DType::kC64, 8, DType::kF32, 4), Errc::kUnsupported,
-                    "C64 cannot be converted to F32: its values are complex"));
+                    "cannot convert F32 to F6_E3M2: F6_E3M2 has no standard packing"));
+  EXPECT_TRUE(fails(attempt(DType::kC64, 8, DType::kF32, 4), Errc::kUnsupported, "cannot convert C64 to F32: C64 is complex"));
 }
 
-TEST(ConvertValues, SizesMustAgree) {
+TEST(ConvertValues, SizesMustMatch) {
   EXPECT_TRUE(fails(attempt(DType::kF32, 7, DType::kBF16, 2), Errc::kInvalidArgument,
-                    "7 bytes are no whole number of F32 values of 32 bits"));
+                    "7 bytes is not a whole number of 32-bit F32 values"));
+  EXPECT_TRUE(fails(attempt(DType::kF32, 8, DType::kBF16, 6), Errc::kInvalidArgument,
+                    "2 BF16 values need 4 bytes, but the output has 6"));
   EXPECT_TRUE(
-      fails(attempt(DType::kF32, 8, DType::kBF16, 6), Errc::kInvalidArgument, "2 values take 4 bytes as BF16, the output has 6"));
+      fails(attempt(DType::kF32, 8, DType::kF32, 4), Errc::kInvalidArgument, "2 F32 values need 8 bytes, but the output has 4"));
   EXPECT_TRUE(
-      fails(attempt(DType::kF32, 8, DType::kF32, 4), Errc::kInvalidArgument, "2 values take 8 bytes as F32, the output has 4"));
-  EXPECT_TRUE(
-      fails(attempt(DType::kF32, 12, DType::kF4, 1), Errc::kInvalidArgument, "3 values of 4 bits do not end at a byte as F4"));
+      fails(attempt(DType::kF32, 12, DType::kF4, 1), Errc::kInvalidArgument, "3 F4 values of 4 bits do not fill whole bytes"));
 }
 
-TEST(ConvertValues, NothingBecomesNothing) {
+TEST(ConvertValues, EmptyInputGivesEmptyOutput) {
   const auto loss = convert_values(DType::kF32, {}, DType::kI8, {});
   ASSERT_TRUE(loss);
   EXPECT_EQ(loss->count, 0U);
@@ -90,7 +89,7 @@ TEST(ConvertValues, SameDTypeIsACopy) {
   EXPECT_EQ(exact(DType::kBool, "\2", DType::kBool), "\2");
 }
 
-TEST(ConvertValues, FloatsTowardZeroAndSaturated) {
+TEST(ConvertValues, FloatsRoundTowardZeroAndSaturate) {
   const Converted result =
       convert(DType::kF32, raw<float>({1, -0.0F, 2.9F, -2.9F, 127, 128, -128, -129, kInf, -kInf, kNan}), DType::kI8);
   EXPECT_EQ(result.bytes, raw<std::int8_t>({1, 0, 2, -2, 127, 127, -128, -128, 127, -128, 0}));
@@ -117,7 +116,7 @@ TEST(ConvertValues, IntegersSaturate) {
 }
 
 TEST(ConvertValues, IntegersRoundOnceToFloats) {
-  // 2^24 + 1 lies between two floats; 2^60 + 2^36 + 1 rounds up just because of its last bit, which F64 cannot hold.
+  // 2^24 + 1 is between two floats. 2^60 + 2^36 + 1 rounds up only because of its last bit, which F64 cannot represent.
   const Converted to_f32 =
       convert(DType::kI64, raw<std::int64_t>({1 << 24, (1 << 24) + 1, (1LL << 60) + (1LL << 36) + 1}), DType::kF32);
   EXPECT_EQ(to_f32.bytes, raw<float>({0x1p24F, 0x1p24F, 0x1.000002p60F}));
@@ -149,11 +148,12 @@ TEST(ConvertValues, LossesAreCountedAcrossChunks) {
   EXPECT_TRUE(loses(convert(DType::kF32, in, DType::kI16), 2500, 5000));
 }
 
-TEST(ConvertValues, RoundingFromFloatToFloatIsNoLoss) {
+TEST(ConvertValues, RoundingFromFloatToFloatIsNotALoss) {
   EXPECT_EQ(exact(DType::kF64, raw<double>({0.1, 1e300, kNan}), DType::kF16), raw<std::uint16_t>({0x2e66, 0x7c00, 0x7e00}));
 }
 
-// Just above the middle of two floats, but nearest to the middle as F32: rounding twice would go down to even.
+// Just above the midpoint of two numbers of the target dtype; as F32 it rounds to the midpoint, so rounding twice would round
+// down to even.
 TEST(ConvertValues, DoublesRoundOnce) {
   EXPECT_EQ(exact(DType::kF64, raw({0x1.010000000001p0}), DType::kBF16), raw<std::uint16_t>({0x3f81}));
   EXPECT_EQ(exact(DType::kF64, raw({0x1.002000000001p0}), DType::kF16), raw<std::uint16_t>({0x3c01}));

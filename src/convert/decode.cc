@@ -43,7 +43,7 @@ const ByteTable& byte_table(DType dtype) {
   static const ByteTable e4m3 = make_table<256>(DType::kF8E4M3);
   static const ByteTable e4m3fnuz = make_table<256>(DType::kF8E4M3Fnuz);
   static const ByteTable e5m2fnuz = make_table<256>(DType::kF8E5M2Fnuz);
-  static const ByteTable e8m0 = [] {  // powers of two alone
+  static const ByteTable e8m0 = [] {  // only powers of two
     ByteTable table{};
     for (int code = 0; code < 255; ++code) table[static_cast<std::size_t>(code)] = std::ldexp(1.0, code - 127);
     table[255] = std::numeric_limits<double>::quiet_NaN();
@@ -66,8 +66,8 @@ void decode_f4(std::span<const std::byte> bytes, std::span<double> out) {
   }
 }
 
-// Branch-free, so that the compiler can vectorize it: scaling by 2^112 moves the exponent's bias and makes
-// subnormals normal; infinities and NaN get the exponent that the scaling cannot give them.
+// Branch-free so that the compiler can vectorize it. Multiplying by 2^112 adjusts the exponent bias and makes subnormals normal;
+// infinities and NaN need their exponent set separately.
 float half_to_float(std::uint16_t half) {
   const std::uint32_t magnitude = half & 0x7fffU;
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
@@ -77,7 +77,7 @@ float half_to_float(std::uint16_t half) {
 
 float bfloat_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
-// Values in a file may lie at any address, hence the copies.
+// Values in a file may be unaligned, hence memcpy.
 template <class Stored, class Convert>
 void decode_each(std::span<const std::byte> bytes, std::span<double> out, Convert convert) {
   for (std::size_t i = 0; i < out.size(); ++i) {

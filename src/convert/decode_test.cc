@@ -35,10 +35,10 @@ std::vector<double> decode_every_pair(DType dtype) {
   return decode_all(dtype, codes);
 }
 
-// Equal to the sign of zero; any NaN equals any other.
+// Also compares the sign of zero. Any NaN equals any other NaN.
 bool same(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
 
-// The values of the codes 0, 1, 2, …: each is the one before plus a step, which doubles with every binade but the first.
+// The values of the codes 0, 1, 2, …: each is the previous one plus a step, which doubles with every binade except the first.
 std::vector<double> ladder(unsigned mantissa_bits, double smallest, std::size_t count) {
   const std::size_t binade = std::size_t{1} << mantissa_bits;
   std::vector<double> values{0.0};
@@ -50,7 +50,7 @@ std::vector<double> ladder(unsigned mantissa_bits, double smallest, std::size_t 
   return values;
 }
 
-// Checks the codes below `finite` and their negatives against the ladder, and gives the rest to `special(code)`.
+// Checks the codes below `finite` and their negatives against ladder(), and the others against special(code).
 template <class Special>
 void expect_ladder(const std::vector<double>& values, unsigned mantissa_bits, double smallest, std::size_t finite,
                    Special&& special) {
@@ -161,7 +161,7 @@ TEST(Decode, F16) {
   });
 }
 
-TEST(Decode, Bf16IsTheTopHalfOfAFloatBitForBit) {
+TEST(Decode, Bf16IsTheUpperHalfOfAnF32) {
   const auto values = decode_every_pair(DType::kBF16);
   for (std::uint32_t code = 0; code < 65536; ++code) {
     const bool nan = (code & 0x7f80U) == 0x7f80U && (code & 0x7fU) != 0;
@@ -205,7 +205,7 @@ TEST(Decode, SourceNeedNotBeAligned) {
   EXPECT_EQ(decode_all(DType::kF64, std::string_view(bytes).substr(1)), (std::vector<double>{1.5, -2.5}));
 }
 
-TEST(Decode, F6HasNoAgreedPacking) {
+TEST(Decode, F6HasNoStandardPacking) {
   EXPECT_FALSE(can_decode(DType::kF6E2M3));
   EXPECT_FALSE(can_decode(DType::kF6E3M2));
   std::vector<double> out{7};

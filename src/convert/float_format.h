@@ -11,8 +11,8 @@ namespace ballast {
 struct FloatFormat {
   enum class Specials : std::uint8_t {
     kIeee,               // the top exponent holds infinity and NaN
-    kTopCodeIsNan,       // all ones is NaN, there is no infinity
-    kNegativeZeroIsNan,  // the only NaN, and there is no infinity
+    kTopCodeIsNan,       // all ones is NaN; there is no infinity
+    kNegativeZeroIsNan,  // negative zero is the only NaN; there is no infinity
     kNone,               // every code is a number
   };
 
@@ -24,7 +24,8 @@ struct FloatFormat {
   constexpr std::uint64_t sign_bit() const { return std::uint64_t{1} << (exponent_bits + mantissa_bits); }
   constexpr std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent_bits) - 1) << mantissa_bits; }
 
-  // What a magnitude past the largest number becomes, infinity included; every code from here on stands for no number.
+  // The code for infinity and for magnitudes above the largest number. Unless `specials` is kNone, it and all codes above it are
+  // infinity or NaN.
   constexpr std::uint64_t overflow() const {
     switch (specials) {
       case Specials::kIeee: return infinity();
@@ -36,7 +37,7 @@ struct FloatFormat {
   }
 };
 
-// Empty for what is no float, has no sign (F8_E8M0) or no agreed packing (F6).
+// Empty for integers, for F8_E8M0, which has no sign, and for F6, which has no standard packing.
 constexpr std::optional<FloatFormat> float_format(DType dtype) {
   using enum DType;
   using enum FloatFormat::Specials;

@@ -1,4 +1,4 @@
-// What the kernels do with one vector of 32-bit lanes. Included once for each instruction set, hence the odd guard.
+// Operations on one vector of 32-bit lanes. Included once per instruction set, hence the unusual include guard.
 
 #if defined(BALLAST_CONVERT_KERNELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef BALLAST_CONVERT_KERNELS_INL_H
@@ -21,7 +21,7 @@ namespace ballast::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kBlock = 64;  // values; as bytes they fill a cache line, and the widest vector below
+constexpr std::size_t kBlock = 64;  // values; as bytes they fill a cache line and the widest vector used here
 
 using Lanes32 = hn::CappedTag<std::int32_t, kBlock / 4>;
 using Vector32 = hn::VFromD<Lanes32>;
@@ -40,7 +40,7 @@ HWY_INLINE void store(Lanes32 d, Vector32 values, std::uint8_t* bytes) {
   }
 }
 
-// One code of 8 or 16 bits per lane.
+// Loads one code of 8 or 16 bits into each lane.
 template <std::size_t kBits>
 HWY_INLINE Vector32 load_codes(Lanes32 d, const std::uint8_t* bytes) {
   if constexpr (kBits == 8) {
@@ -51,19 +51,19 @@ HWY_INLINE Vector32 load_codes(Lanes32 d, const std::uint8_t* bytes) {
   }
 }
 
-// The low 16 bits of every lane, `low` first.
+// Packs the low 16 bits of every lane, `low` first.
 HWY_INLINE Vector32 pack16(Lanes32 d, Vector32 low, Vector32 high) {
   const hn::Repartition<std::uint16_t, Lanes32> d16;
   return hn::BitCast(d, hn::ConcatEven(d16, hn::BitCast(d16, high), hn::BitCast(d16, low)));
 }
 
-// The low 8 bits of every 16, `low` first.
+// Packs the low 8 bits of every 16, `low` first.
 HWY_INLINE Vector32 pack8(Lanes32 d, Vector32 low, Vector32 high) {
   const hn::Repartition<std::uint8_t, Lanes32> d8;
   return hn::BitCast(d, hn::ConcatEven(d8, hn::BitCast(d8, high), hn::BitCast(d8, low)));
 }
 
-// A block of F4, two to a byte and the low nibble first, from and to one code per byte.
+// unpack_nibbles() and pack_nibbles() convert a block of F4 values between two per byte, low nibble first, and one per byte.
 HWY_INLINE void unpack_nibbles(const std::uint8_t* HWY_RESTRICT in, std::uint8_t* HWY_RESTRICT codes) {
   const hn::FixedTag<std::uint8_t, 16> d;
   const hn::Repartition<std::uint16_t, decltype(d)> d16;
@@ -99,14 +99,14 @@ HWY_INLINE Vector32 shift_right_logical(Lanes32 d, Vector32 v) {
   return hn::BitCast(d, hn::ShiftRight<kBits>(hn::BitCast(hn::RebindToUnsigned<Lanes32>(), v)));
 }
 
-// The bits of the F32 that equals the float with this code. No step meets a subnormal F32, which the processor may be set to
-// flush.
+// Converts a code to the bits of the equal F32. No intermediate result is a subnormal F32, because the processor may be set to
+// flush those to zero.
 template <DType kFrom>
 HWY_INLINE Vector32 decode_f32(Lanes32 d, Vector32 code) {
   const auto set = [d](int value) HWY_ATTR { return hn::Set(d, value); };
   if constexpr (kFrom == DType::kBF16) {
     return hn::ShiftLeft<16>(code);
-  } else if constexpr (kFrom == DType::kF8E8M0) {  // 2^-127 is the one subnormal F32
+  } else if constexpr (kFrom == DType::kF8E8M0) {  // 2^-127 is the only one that is a subnormal F32
     const auto number = hn::Max(hn::ShiftLeft<23>(code), set(0x00400000));
     return hn::IfThenElse(hn::Eq(code, set(0xff)), set(kQuietNan), number);
   } else {
@@ -142,7 +142,7 @@ HWY_INLINE Vector32 encode_bf16(Lanes32 d, Vector32 x) {
   return hn::IfThenElse(hn::Gt(hn::And(x, set(~kSignBit)), set(kInfinity)), nan, rounded);
 }
 
-// To the nearest power of two, of two as near to the larger.
+// Rounds to the nearest power of two, ties to the larger.
 HWY_INLINE Vector32 encode_e8m0(Lanes32 d, Vector32 x) {
   const auto set = [d](int value) HWY_ATTR { return hn::Set(d, value); };
   const auto normal = shift_right_logical<23>(d, hn::Add(x, set(0x00400000)));
@@ -151,7 +151,7 @@ HWY_INLINE Vector32 encode_e8m0(Lanes32 d, Vector32 x) {
   return hn::IfThenElse(hn::And(hn::Gt(x, set(0)), hn::Lt(x, set(kInfinity))), number, set(0xff));
 }
 
-// The code nearest to the F32 with these bits, ties to even.
+// Converts the bits of an F32 to the nearest code, ties to even.
 template <DType kTo>
 HWY_INLINE Vector32 encode_f32(Lanes32 d, Vector32 x) {
   const auto set = [d](int value) HWY_ATTR { return hn::Set(d, value); };
@@ -164,12 +164,12 @@ HWY_INLINE Vector32 encode_f32(Lanes32 d, Vector32 x) {
     constexpr int kMantissa = kFormat.mantissa_bits;
     constexpr int kDropped = 23 - kMantissa;
     const auto bits = hn::And(x, set(~kSignBit));
-    const auto magnitude = hn::Min(bits, set(kInfinity));  // NaN overflows like infinity, and is mended below
+    const auto magnitude = hn::Min(bits, set(kInfinity));  // NaN overflows like infinity and is handled below
     const auto odd = hn::And(hn::ShiftRight<kDropped>(magnitude), set(1));
     const auto rounded = hn::ShiftRight<kDropped>(hn::Add(magnitude, hn::Add(odd, set((1 << (kDropped - 1)) - 1))));
     const auto normal = hn::Sub(rounded, set((127 - kFormat.bias) << kMantissa));
 
-    // The adder rounds to a multiple of the smallest number when it adds 2^23 of them.
+    // Adding 2^23 times the smallest number makes the processor round to a multiple of that number.
     const hn::RebindToFloat<Lanes32> df;
     constexpr float kShift = power_of_two(23 + 1 - kFormat.bias - kMantissa);
     const auto shifted = hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), hn::Set(df, kShift)));
@@ -185,7 +185,7 @@ HWY_INLINE Vector32 encode_f32(Lanes32 d, Vector32 x) {
       code = hn::IfThenElse(is_nan, hn::Add(set(0x7c00), hn::Max(payload, set(1))), code);
     } else if constexpr (kTo == DType::kF8E5M2) {
       code = hn::IfThenElse(is_nan, set(0x7e), code);
-    } else if constexpr (kTo == DType::kF4) {  // has no NaN: zero of the other sign
+    } else if constexpr (kTo == DType::kF4) {  // F4 has no NaN: it becomes zero with the opposite sign
       code = hn::IfThenElse(is_nan, hn::Xor(sign, set(0x8)), hn::Or(code, sign));
       return code;
     } else if constexpr (kFormat.specials == FloatFormat::Specials::kNegativeZeroIsNan) {
@@ -201,7 +201,7 @@ constexpr bool kHasF16Instructions = true;
 constexpr bool kHasF16Instructions = false;
 #endif
 
-// Pairs for which there is a way that is shorter than the above, and right for everything but NaN.
+// Dtypes with a faster conversion than the ones above, which is correct for everything except NaN.
 constexpr bool has_quick_decode(DType from) { return from == DType::kF16 && kHasF16Instructions; }
 constexpr bool has_quick_encode(DType to) { return to == DType::kBF16 || (to == DType::kF16 && kHasF16Instructions); }
 
@@ -235,7 +235,7 @@ HWY_INLINE Vector32 round_to_bf16(Lanes32 d, Vector32 x) {
   return hn::Add(x, hn::Add(odd, hn::Set(d, 0x7fff)));
 }
 
-// Two vectors of F32 to one of 16-bit codes.
+// Converts two vectors of F32 to one of 16-bit codes.
 template <DType kTo>
 HWY_INLINE Vector32 quick_encode(Lanes32 d, Vector32 low, Vector32 high) {
   if constexpr (kTo == DType::kBF16) {

@@ -1,4 +1,4 @@
-// Compiled once for each instruction set: Highway includes this file again and again.
+// Compiled once per instruction set: Highway includes this file repeatedly.
 
 #include "convert/kernels.h"
 
@@ -9,13 +9,13 @@
 
 #include "convert/float_format.h"
 
-// The fallback is 128 bits of plain C++. Highway 1.0 avoids it with g++ before 12.3 for a bug in 16-bit high multiplication, of
-// which there is none here.
+// The fallback target is plain C++ on 128 bits. Highway 1.0 disables it with g++ before 12.3 because of a bug in 16-bit high
+// multiplication, which is not used here.
 #define HWY_BROKEN_EMU128 0  // NOLINT(cppcoreguidelines-macro-usage)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "convert/kernels.cc"  // NOLINT(cppcoreguidelines-macro-usage)
 #include <hwy/cache_control.h>
-#include <hwy/foreach_target.h>  // first
+#include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
 #include "convert/kernels-inl.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-// F4 is packed and unpacked by the block, as if its codes were bytes.
+// F4 is packed and unpacked in blocks; in between, its codes are bytes.
 constexpr std::size_t code_bits(DType dtype) { return dtype == DType::kF4 ? 8 : bits(dtype); }
 
 template <DType kFrom>
@@ -111,7 +111,7 @@ struct FromF32 {
   }
 };
 
-// Fewer values than a block has, by way of a whole one.
+// Converts fewer values than a block, padded to a whole block.
 template <class Kernel>
 void partial_block(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
   alignas(kLine) std::array<std::uint8_t, kBlock * Kernel::kInBits / 8> block_in{};
@@ -129,8 +129,8 @@ void convert_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out
   if (count > 0) partial_block<Kernel>(in, count, out);
 }
 
-// `out` begins a line. Where there is more to read than to write, works at two places by turns: what the processor reads ahead of
-// one does not fill the bus.
+// `out` is aligned to a cache line. If there is more to read than to write, alternates between two positions, so that the
+// hardware prefetch for one of them does not saturate the bus.
 template <class Kernel>
 void stream_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
   constexpr std::size_t kApart = 65536;         // values
@@ -158,7 +158,8 @@ void stream_blocks(const std::uint8_t* in, std::size_t count, std::uint8_t* out)
   if (rest > 0) partial_block<Kernel>(in + done * Kernel::kInBits / 8, rest, out + done * Kernel::kOutBits / 8);
 }
 
-// Streams whole cache lines; what lies before the first is stored as usual. Where no value begins at a line, all is.
+// Streams whole cache lines and stores the values before the first line normally. If no value starts at a cache line, all are
+// stored normally.
 template <class Kernel>
 void convert_all(const std::uint8_t* in, std::size_t count, std::uint8_t* out, Stores stores) {
   const std::size_t gap = -reinterpret_cast<std::uintptr_t>(out) % kLine;

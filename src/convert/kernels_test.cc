@@ -1,4 +1,4 @@
-// Every pair of dtypes, on every instruction set that this machine has, against the reference.
+// Compares every pair of dtypes with the reference, on every instruction set of this machine.
 
 #include "convert/kernels.h"
 
@@ -42,7 +42,7 @@ void append(Bytes& bytes, T value) {
   bytes.insert(bytes.end(), begin, begin + sizeof(value));
 }
 
-// Both signs, every exponent, and the mantissas at which some rounding changes its mind.
+// Both signs, every exponent, and the mantissas at which the result of some rounding changes.
 template <class Code>
 Bytes edge_floats(int mantissa_bits) {
   const Code all_ones = (Code{1} << mantissa_bits) - 1;
@@ -61,7 +61,7 @@ Bytes edge_floats(int mantissa_bits) {
   return bytes;
 }
 
-// Powers of two and what lies next to them, of both signs.
+// Powers of two and their neighbors, of both signs.
 template <class Code>
 Bytes edge_integers() {
   Bytes bytes;
@@ -89,7 +89,7 @@ void append_random(Bytes& bytes, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) append(bytes, random() >> (i % 4 == 0 ? random() % 64 : 0));
 }
 
-// All values of the dtypes of at most 16 bits, and those of the others where something could go wrong.
+// All values of dtypes of at most 16 bits; edge cases of the others.
 Bytes samples(DType dtype) {
   if (bits(dtype) <= 8) return every_code<std::uint8_t>();
   if (bits(dtype) == 16) return every_code<std::uint16_t>();
@@ -135,7 +135,7 @@ TEST_P(EveryPair, AgreesWithReferenceOnEveryInstructionSet) {
 INSTANTIATE_TEST_SUITE_P(Convert, EveryPair, testing::ValuesIn(convertible_dtypes()),
                          [](const auto& test) { return std::string(name(test.param)); });
 
-// The hot pairs, those by way of F32 and the packed ones.
+// Frequent pairs, pairs that convert through F32, and packed dtypes.
 constexpr std::pair<DType, DType> kPairs[] = {
     {DType::kBF16, DType::kF32},   {DType::kF16, DType::kF32},    {DType::kF32, DType::kBF16},    {DType::kF32, DType::kF16},
     {DType::kF8E4M3, DType::kF32}, {DType::kF32, DType::kF8E5M2}, {DType::kF8E5M2, DType::kBF16}, {DType::kBF16, DType::kF16},
@@ -165,7 +165,7 @@ TEST(Kernels, EveryLengthAtEveryAlignment) {
   }
 }
 
-// Streaming stores at every offset from a cache line, whole values away from it and not, with NaN in some blocks.
+// Starts at every offset from a cache line, also where no value starts at one. Some blocks contain NaN.
 TEST(Kernels, StreamingStoresAtEveryAlignment) {
   const Bytes source = samples(DType::kF32);
   constexpr std::size_t kCount = 1000;
@@ -191,7 +191,7 @@ TEST(Kernels, StreamingStoresAtEveryAlignment) {
   }
 }
 
-TEST(KernelsDeathTest, DtypesWithoutAKernelEndTheProgram) {
+TEST(KernelsDeathTest, DtypesWithoutAKernelAbort) {
   Bytes in(64);
   Bytes out(64);
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF6E2M3, DType::kI8, DType::kC64}) {

@@ -5,7 +5,7 @@
 namespace ballast {
 namespace {
 
-// Counts the codes that have all the bits of `pattern` among those of `mask`. The compiler vectorizes it.
+// Counts the codes with (code & mask) == pattern. The compiler vectorizes it.
 template <class Code>
 std::uint64_t count(std::span<const std::byte> bytes, Code mask, Code pattern) {
   std::uint64_t found = 0;

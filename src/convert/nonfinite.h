@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// How many of the values are NaN or infinite.
+// The number of values that are NaN or infinite.
 std::uint64_t count_nonfinite(DType dtype, std::span<const std::byte> bytes);
 
 }  // namespace ballast

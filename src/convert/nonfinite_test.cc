@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// Every code of every small float, by what decode() makes of it.
+// Checks every code of every small float against decode().
 TEST(Nonfinite, AgreesWithDecoding) {
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     const auto dtype = static_cast<DType>(i);

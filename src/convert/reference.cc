@@ -10,13 +10,13 @@
 namespace ballast {
 namespace {
 
-// A value of any dtype, exactly: the number ±mantissa · 2^exponent, or none.
+// The exact value of any dtype: ±mantissa · 2^exponent, an infinity or a NaN.
 struct Number {
   enum class Kind : std::uint8_t { kFinite, kInfinite, kNan };
 
   Kind kind = Kind::kFinite;
   bool negative = false;
-  std::uint64_t mantissa = 0;  // of NaN: the payload, where F64 has it
+  std::uint64_t mantissa = 0;  // for NaN: the payload, at its position in F64
   int exponent = 0;
 };
 
@@ -25,7 +25,7 @@ struct Encoded {
   bool lost = false;
 };
 
-constexpr std::uint64_t kQuiet = std::uint64_t{1} << 51;  // the top bit of a payload
+constexpr std::uint64_t kQuiet = std::uint64_t{1} << 51;  // the top bit of the payload
 
 std::uint64_t low_bits(unsigned count) { return count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1; }
 
@@ -96,7 +96,7 @@ int top_bit(const Number& number) { return 63 - std::countl_zero(number.mantissa
 std::uint64_t encode_e8m0(const Number& number) {
   if (number.kind != Number::Kind::kFinite || number.negative || number.mantissa == 0) return 0xff;
   const bool second_bit =
-      (number.mantissa << std::countl_zero(number.mantissa) >> 62 & 1) != 0;  // 1.5 times the power of two, or more
+      (number.mantissa << std::countl_zero(number.mantissa) >> 62 & 1) != 0;  // at least 1.5 times the power of two
   return static_cast<std::uint64_t>(std::clamp(top_bit(number) + (second_bit ? 1 : 0) + 127, 0, 255));
 }
 
@@ -107,10 +107,10 @@ std::uint64_t encode_float(DType dtype, const Number& number) {
   const std::uint64_t sign = number.negative ? format.sign_bit() : 0;
   std::uint64_t code = format.overflow();
   if (number.kind == Number::Kind::kFinite) {
-    const int smallest = 1 - format.bias;  // the exponent of subnormals and of the normal numbers next to them
+    const int smallest = 1 - format.bias;  // the exponent of subnormals and of the smallest normal numbers
     const int binade = number.mantissa == 0 ? smallest : std::max(top_bit(number), smallest);
     if (binade <= format.bias + 2) {
-      // The mantissa with its hidden bit, if any, adds one to the exponent, and a carry another.
+      // The hidden bit, if there is one, adds one to the exponent field; a carry from rounding adds another.
       const std::uint64_t mantissa = shift_and_round(number.mantissa, binade - format.mantissa_bits - number.exponent);
       code = std::min(code, (static_cast<std::uint64_t>(binade - smallest) << format.mantissa_bits) + mantissa);
     }
@@ -119,7 +119,7 @@ std::uint64_t encode_float(DType dtype, const Number& number) {
   return code | sign;
 }
 
-// Toward zero, of a number below 2^64.
+// Rounds toward zero. The number must be below 2^64.
 std::uint64_t integer_part(const Number& number) {
   if (number.exponent >= 0) return number.mantissa << number.exponent;
   return number.exponent <= -64 ? 0 : number.mantissa >> -number.exponent;
@@ -157,7 +157,7 @@ bool equal(const Number& a, const Number& b) {
 Encoded convert_one(DType from, std::uint64_t code, DType to) {
   Number number = decode(from, code);
   if (!is_float(to)) return encode_integer(to, number);
-  // Between F32 and F64 the processor converts, and it makes NaN quiet.
+  // Conversions between F32 and F64 use the processor's instruction, which makes NaN quiet.
   const bool quiets = to == DType::kF64 || (from == DType::kF64 && to == DType::kF32);
   if (number.kind == Number::Kind::kNan && quiets) number.mantissa |= kQuiet;
   const std::uint64_t result = encode_float(to, number);

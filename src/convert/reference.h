@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// What convert_values() must give, to the byte: one value at a time, in integer arithmetic, by the rules of docs/conversions.md.
-// Tests and benchmarks compare with it. `out` has the right size.
+// The expected result of convert_values(), byte for byte. Converts one value at a time in integer arithmetic, by the rules of
+// docs/conversions.md. For tests and benchmarks. `out` must have the right size.
 ConversionLoss convert_by_reference(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// The reference against bytes worked out by hand; ml_dtypes and NumPy agree with them.
+// Compares the reference with bytes computed by hand; ml_dtypes and NumPy give the same.
 
 #include "convert/reference.h"
 
@@ -22,7 +22,7 @@ void expect(DType from, DType to, std::initializer_list<Golden> golden) {
     std::array<std::byte, 8> in;
     std::memcpy(in.data(), &code, sizeof(code));
     std::array<std::byte, 16> out{};
-    // Two values, so that those of four bits fill a byte.
+    // Two values, so that 4-bit values fill a byte.
     std::array<std::byte, 16> twice{};
     const std::size_t size = bits(from) / 8;
     std::copy_n(in.begin(), size, twice.begin());
@@ -62,7 +62,7 @@ TEST(ConvertReference, F32ToF16) {
           {0x33c00000, 0x0002},  // 1.5 subnormal steps, a tie
           {0x387fffff, 0x0400},  // subnormal up to normal
           {0xff800000, 0xfc00},
-          {0x7f800001, 0x7c01},  // a payload that would vanish stays 1
+          {0x7f800001, 0x7c01},  // a payload that would become 0 becomes 1
           {0xffc02000, 0xfe01}});
 }
 
@@ -93,7 +93,7 @@ TEST(ConvertReference, FnuzHasOneNanAndOneZero) {
   expect(kF8E5M2Fnuz, kF32, {{0x80, 0xffc00000}, {0x7f, 0x47600000}});
 }
 
-TEST(ConvertReference, E8M0HasPowersOfTwoOnly) {
+TEST(ConvertReference, E8M0HasOnlyPowersOfTwo) {
   expect(kF32, kF8E8M0,
          {{0x3fbfffff, 0x7f},  // just below 1.5
           {0x3fc00000, 0x80},

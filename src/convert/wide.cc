@@ -9,12 +9,12 @@
 namespace ballast {
 namespace {
 
-// BOOL as a type: a byte that is 0 or 1.
+// BOOL as a type of its own: a byte that is 0 or 1.
 struct Bool {
   std::uint8_t byte;
 };
 
-// Calls function(type_identity<T>) with the type that holds a value of an integer dtype.
+// Calls function(type_identity<T>) with the type that stores an integer dtype.
 template <class Function>
 void with_integer(DType dtype, Function&& function) {
   using enum DType;
@@ -50,7 +50,7 @@ Saturated<T> saturate(double value) {
   constexpr T kMin = std::numeric_limits<T>::min();
   constexpr T kMax = std::numeric_limits<T>::max();
   constexpr auto kLow = static_cast<double>(kMin);
-  // One past the maximum, which itself need not be a double.
+  // One past the maximum, because the maximum itself may not be representable as a double.
   constexpr double kEnd = 2.0 * static_cast<double>(std::uint64_t{1} << (std::numeric_limits<T>::digits - 1));
   if (value <= kLow) return {.value = kMin, .lost = value != kLow};
   if (value >= kEnd) return {.value = kMax, .lost = true};

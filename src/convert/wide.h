@@ -15,7 +15,7 @@ constexpr bool is_integer(DType dtype) {
   return info(dtype).kind != NumberKind::kFloat && info(dtype).kind != NumberKind::kComplex;
 }
 
-// Counts losses in the order of the values.
+// Counts losses. Values must be added in order.
 class LossCounter {
  public:
   void add(bool lost, std::uint64_t index) {
@@ -27,16 +27,16 @@ class LossCounter {
   ConversionLoss loss_;
 };
 
-// Integers, with BOOL among them, from and to 64 bits; U64 passes through std::int64_t as its bits. What does not fit is
-// saturated and counted; `index` is that of the first value. Bytes need no alignment.
+// Convert integers and BOOL to and from 64 bits; a U64 is passed as the std::int64_t with the same bits. A value that does not
+// fit is saturated and counted as a loss; `index` is the index of the first value. Bytes need no alignment.
 void load_integers(DType from, const std::byte* in, std::span<std::int64_t> out);
-void load_integers(DType from, const std::byte* in, std::span<float> out);  // of at most 16 bits
+void load_integers(DType from, const std::byte* in, std::span<float> out);  // `from` has at most 16 bits
 void store_integers(DType to, std::span<const std::int64_t> values, std::byte* out, std::uint64_t index, LossCounter& losses);
 void store_integers(DType to, std::span<const std::uint64_t> values, std::byte* out, std::uint64_t index, LossCounter& losses);
 void store_integers(DType to, std::span<const double> values, std::byte* out, std::uint64_t index, LossCounter& losses);
 
-// Rounds to odd: toward zero, then sets the last bit if that was inexact. To round once more, to nearest and to at least two bits
-// less, then gives what rounding the exact number would have given. From 64-bit integers keeps 42 bits or more.
+// Round to odd: toward zero, then set the last bit if the result is inexact. Rounding the result again, to nearest with at least
+// two bits fewer, gives the same as rounding the exact number once. At least 42 bits of a 64-bit integer are kept.
 inline double to_odd_double(std::uint64_t value) {
   constexpr std::uint64_t kDropped = (1U << 11) - 1;
   const std::uint64_t odd = (value | ((value & kDropped) != 0 ? kDropped + 1 : 0)) & ~kDropped;
@@ -57,14 +57,14 @@ inline float to_odd_float(double value) {
   const std::uint32_t step = std::abs(back) < std::abs(value) ? 1 : UINT32_MAX;
   const std::uint32_t odd = bits + (inexact_and_even ? step : 0);
 
-  constexpr int kDropped = 52 - 23;  // of NaN: the top of the payload, as it is
+  constexpr int kDropped = 52 - 23;  // for NaN: keep the top bits of the payload
   const auto code = std::bit_cast<std::uint64_t>(value);
   const auto payload = static_cast<std::uint32_t>(code >> kDropped & 0x7fffff) | ((code & ((1U << kDropped) - 1)) != 0 ? 1U : 0U);
   const std::uint32_t nan = static_cast<std::uint32_t>(code >> 63) << 31 | 0x7f800000U | payload;
   return std::bit_cast<float>(value != value ? nan : odd);
 }
 
-// From the highest bit that is set to the lowest.
+// The number of bits from the highest to the lowest set bit.
 constexpr int significant_bits(std::uint64_t value) {
   return value == 0 ? 0 : 64 - std::countl_zero(value) - std::countr_zero(value);
 }

@@ -13,15 +13,15 @@ namespace ballast {
 Result<void> check_names(std::span<const TensorSpec> tensors, const Metadata& metadata) {
   std::vector<std::string_view> names;
   for (const TensorSpec& tensor : tensors) {
-    if (!is_utf8(tensor.name)) return fail(Errc::kInvalidArgument, "tensor {}: the name is not UTF-8", quote(tensor.name));
+    if (!is_utf8(tensor.name)) return fail(Errc::kInvalidArgument, "tensor {}: the name is not valid UTF-8", quote(tensor.name));
     names.emplace_back(tensor.name);
   }
   std::ranges::sort(names);
-  if (const auto twin = std::ranges::adjacent_find(names); twin != names.end()) {
-    return fail(Errc::kInvalidArgument, "two tensors are called {}", quote(*twin));
+  if (const auto duplicate = std::ranges::adjacent_find(names); duplicate != names.end()) {
+    return fail(Errc::kInvalidArgument, "duplicate tensor name {}", quote(*duplicate));
   }
   for (const auto& [key, value] : metadata) {
-    if (!is_utf8(key) || !is_utf8(value)) return fail(Errc::kInvalidArgument, "metadata {}: the text is not UTF-8", quote(key));
+    if (!is_utf8(key) || !is_utf8(value)) return fail(Errc::kInvalidArgument, "metadata {}: not valid UTF-8", quote(key));
   }
   return {};
 }

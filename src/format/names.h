@@ -8,8 +8,7 @@
 
 namespace ballast {
 
-// Refuses, with kInvalidArgument, names and metadata that no format here can hold: those that repeat, and those that are not
-// UTF-8.
+// Fails with kInvalidArgument if a name is a duplicate, or if a name or metadata is not UTF-8.
 Result<void> check_names(std::span<const TensorSpec> tensors, const Metadata& metadata);
 
 }  // namespace ballast

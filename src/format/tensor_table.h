@@ -12,14 +12,14 @@
 
 namespace ballast {
 
-// What one file says that it holds. Names borrow from the bytes it was parsed from, or from `decoded` or `names`.
+// The tensors and metadata of one file. Names point into the bytes it was parsed from, or into `decoded` or `names`.
 struct TensorTable {
   std::uint64_t data_start = 0;
   Metadata metadata;
   bool has_metadata = false;
-  LargeVector<TensorInfo> tensors;  // by (begin, end), packed from 0 without holes; `file` is 0
+  LargeVector<TensorInfo> tensors;  // sorted by (begin, end), contiguous from 0; `file` is 0
   NameIndex index;                  // of `tensors`
-  LargeVector<std::uint64_t> dims;  // what the shapes borrow from
+  LargeVector<std::uint64_t> dims;  // the shapes point into it
   std::deque<std::string> decoded;
   Bytes names;
 };

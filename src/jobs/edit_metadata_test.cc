@@ -97,8 +97,8 @@ TEST(EditMetadata, RefusesWhatItCannotDo) {
   const test::TempDir dir;
   const std::string path = dir.write("m.safetensors", test::safetensors("{}"));
   EXPECT_TRUE(fails(edit_metadata(path, {.unset = {"k"}}), Errc::kInvalidArgument, path + ": no metadata key 'k' to unset"));
-  EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", "\xff"}}}), Errc::kInvalidArgument,
-                    path + ": metadata 'k': the text is not UTF-8"));
+  EXPECT_TRUE(
+      fails(edit_metadata(path, {.set = {{"k", "\xff"}}}), Errc::kInvalidArgument, path + ": metadata 'k': not valid UTF-8"));
   EXPECT_TRUE(fails(edit_metadata(path, {.set = {{"k", std::string(1000, 'x')}}}, {.max_header_bytes = 900}), Errc::kWrite,
                     path + ": the header would have 1032 bytes, readers accept 900"));
   dir.write("model/model.safetensors", test::safetensors("{}"));

@@ -234,7 +234,7 @@ TEST(Stats, FileCutShortIsAnError) {
   const std::array<std::string_view, 1> names{"t"};
   EXPECT_TRUE(
       fails(compute_stats(*model, names), Errc::kIo,
-            fmt::format("{}: tensor 't': file was cut short while open: it has {} bytes, it had {}", path, size - 1, size)));
+            fmt::format("{}: tensor 't': file was truncated while open: it has {} bytes, it had {}", path, size - 1, size)));
 }
 
 constexpr std::array<std::uint64_t, 2> kMatrix{10, 10};

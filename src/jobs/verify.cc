@@ -94,7 +94,7 @@ class Verifier {
     begin(location.index ? "index" : "shards");
     ShardReport shards = check_shards(shards_, location.index ? &*location.index : nullptr, location.index_path);
     for (Error& error : shards.contradictions) defect(std::move(error.message));
-    std::ranges::move(shards.oddities, std::back_inserter(report_.warnings));
+    std::ranges::move(shards.warnings, std::back_inserter(report_.warnings));
     return std::move(shards.joined);
   }
 

@@ -52,7 +52,7 @@ TEST(Verify, BrokenHeaderIsADefect) {
   const VerifyReport report = verified(path);
   EXPECT_FALSE(report.ok());
   EXPECT_THAT(told(report),
-              ElementsAre("header: " + path + ": file of 4 bytes is too small for a SafeTensors header (8 bytes at least)"));
+              ElementsAre("header: " + path + ": file of 4 bytes is too small for a SafeTensors header (at least 8 bytes)"));
   ASSERT_EQ(report.files.size(), 1);
   EXPECT_EQ(report.files[0].size, 4);
 }
@@ -60,7 +60,7 @@ TEST(Verify, BrokenHeaderIsADefect) {
 TEST(Verify, SpecialFilesAndUnreadableConfigsAreErrors) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path("model.safetensors"));
-  EXPECT_TRUE(fails(verify_model(dir.path()), Errc::kIo, dir.path("model.safetensors") + ": is not a regular file"));
+  EXPECT_TRUE(fails(verify_model(dir.path()), Errc::kIo, dir.path("model.safetensors") + ": not a regular file"));
   const TempDir linked;
   linked.write("model.safetensors", safetensors_of({"a"}));
   std::filesystem::create_symlink("nowhere", linked.path("config.json"));
@@ -79,8 +79,9 @@ TEST(Verify, NothingToCheckIsAnError) {
   const TempDir dir;
   EXPECT_TRUE(fails(verify_model(dir.path("x")), Errc::kNotFound, dir.path("x") + ": cannot open: No such file or directory"));
   EXPECT_TRUE(fails(verify_model(dir.path()), Errc::kNotFound,
-                    dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
-                                 "weights.mlx is there"));
+                    dir.path() +
+                        ": no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or "
+                        "weights.mlx"));
 }
 
 TEST(Verify, UnreadableFileIsAnError) {
@@ -97,8 +98,8 @@ TEST(Verify, LayoutThatCannotBeOpenedIsADefect) {
   dir.write("m-00001-of-00002.safetensors", safetensors_of({"a"}));
   const VerifyReport report = verified(dir.path());
   EXPECT_THAT(report.checks, ElementsAre("layout"));
-  EXPECT_THAT(told(report),
-              ElementsAre("layout: " + dir.path() + ": shard 'm-00002-of-00002.safetensors' is missing: 1 of 2 are there"));
+  EXPECT_THAT(told(report), ElementsAre("layout: " + dir.path() +
+                                        ": shard 'm-00002-of-00002.safetensors' is missing (1 of 2 found); download it"));
 }
 
 TEST(Verify, ShardsWithoutAnIndexAreCompared) {
@@ -124,17 +125,17 @@ TEST(Verify, ContinuesAfterTheFirstDefect) {
   EXPECT_THAT(
       told(report),
       ElementsAre("header: " + dir.path("2.safetensors") + ": invalid JSON in header: expected '{' at byte 8 of 10",
-                  "index: " + index + ": shard '3.safetensors' is missing",
-                  "index: " + index + ": tensor 'ghost' should be in 1.safetensors, but no shard that the index names has it",
+                  "index: " + index + ": shard '3.safetensors' is missing; download it",
+                  "index: " + index + ": tensor 'ghost' should be in 1.safetensors, but no shard of the index contains it",
                   "config: " + config + ": hidden_size is 'x', expected a whole number"));
-  EXPECT_THAT(report.warnings, ElementsAre(index + ": tensor 'extra' of 1.safetensors is not listed"));
+  EXPECT_THAT(report.warnings, ElementsAre(index + ": tensor 'extra' of 1.safetensors is not in the index"));
 }
 
 TEST(Verify, WarningsOfTheLayoutAreKept) {
   const TempDir dir;
   dir.write("model.safetensors", safetensors_of({"a"}));
   dir.write("weights.safetensors", safetensors_of({"a"}));
-  EXPECT_THAT(verified(dir.path()).warnings, ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
+  EXPECT_THAT(verified(dir.path()).warnings, ElementsAre("weights.safetensors is ignored because model.safetensors is used"));
 }
 
 TEST(Verify, ArchitectureIsCompared) {

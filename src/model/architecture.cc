@@ -46,7 +46,7 @@ Result<Sizes> read_sizes(const ModelConfig& config) {
   }
   const auto [vocab, hidden, intermediate, layers, heads, kv_heads, head] =
       std::array{*fields[0], *fields[1], *fields[2], *fields[3], *fields[4], *fields[5], *fields[6]};
-  if (layers > kMostLayers) return fail(Errc::kCorrupt, "num_hidden_layers is {}, at most {} make sense", layers, kMostLayers);
+  if (layers > kMostLayers) return fail(Errc::kCorrupt, "num_hidden_layers is {}, the maximum is {}", layers, kMostLayers);
   const auto query = checked_mul(heads, head);
   const auto key_value = checked_mul(kv_heads, head);
   if (!query || !key_value) return fail(Errc::kCorrupt, "{} heads of {} overflow 64 bits", std::max(heads, kv_heads), head);
@@ -59,7 +59,7 @@ Result<Sizes> read_sizes(const ModelConfig& config) {
                .head = head};
 }
 
-// What one family of decoders adds to the plan that they all share.
+// The differences of one family of decoders from the common structure.
 struct Family {
   std::string_view model_type;
   bool query_key_norms;
@@ -114,14 +114,14 @@ Expected expect_tensors(const Sizes& sizes, const Family& family, const ModelCon
   return expected;
 }
 
-// A language model, or the bare stack of layers that embedding models are; other heads are not planned for.
+// A language model, or a stack of layers without a head, as in embedding models. Other heads are not supported.
 bool is_known(const ModelConfig& config) {
   if (config.architectures.empty()) return true;
   const std::string_view name = config.architectures.front();
   return name.ends_with("ForCausalLM") || name.ends_with("Model");
 }
 
-// Buffers that old versions of transformers saved though they follow from the config.
+// Buffers that old versions of transformers saved although they are derived from the config.
 bool is_buffer(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 }  // namespace
@@ -136,7 +136,7 @@ Result<std::optional<ArchitectureReport>> check_architecture(const ModelConfig& 
   const bool is_bare = present.contains("embed_tokens.weight") && !present.contains("model.embed_tokens.weight");
   Expected expected = expect_tensors(sizes, *family, config, is_bare ? "" : "model.");
   const bool needs_head = !config.tie_word_embeddings && !is_bare;
-  if (needs_head || present.contains("lm_head.weight")) {  // some save a tied head all the same
+  if (needs_head || present.contains("lm_head.weight")) {  // some models store a tied head anyway
     expected["lm_head.weight"] = {sizes.vocab, sizes.hidden};
   }
   ArchitectureReport report{.expected_tensors = expected.size()};

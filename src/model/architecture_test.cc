@@ -34,7 +34,7 @@ class Table {
   std::vector<TensorInfo> tensors_;
 };
 
-// Two layers, four heads of 3 over a hidden size of 8, two key-value heads.
+// Two layers, hidden size 8, four heads of size 3, two key-value heads.
 ModelConfig small_config(std::string model_type) {
   return {.model_type = std::move(model_type),
           .vocab_size = 10,
@@ -102,7 +102,7 @@ TEST(Architecture, Qwen3OfHalfABillionHas310Tensors) {
   EXPECT_TRUE(report.ok());
 }
 
-TEST(Architecture, LlamaAndMistralSharePlans) {
+TEST(Architecture, LlamaAndMistralHaveTheSameTensors) {
   for (const char* type : {"llama", "mistral"}) {
     const ArchitectureReport report = check(small_config(type), small_llama());
     EXPECT_EQ(report.expected_tensors, 21);
@@ -110,7 +110,7 @@ TEST(Architecture, LlamaAndMistralSharePlans) {
   }
 }
 
-TEST(Architecture, DifferencesAreNamed) {
+TEST(Architecture, ReportsDifferences) {
   Table table = small_llama();
   table.remove("model.layers.1.mlp.up_proj.weight");
   table.remove("lm_head.weight");
@@ -157,7 +157,7 @@ TEST(Architecture, BareStackOfLayersHasNoPrefixAndNoHead) {
   EXPECT_TRUE(check(small_config("llama"), table).ok());
 }
 
-TEST(Architecture, OtherHeadsAreNotJudged) {
+TEST(Architecture, OtherHeadsAreNotChecked) {
   ModelConfig config = small_config("llama");
   config.architectures = {"LlamaForSequenceClassification"};
   EXPECT_FALSE(check_architecture(config, {}).value().has_value());
@@ -211,7 +211,7 @@ TEST(Architecture, BiasesFollowTheConfig) {
   EXPECT_TRUE(check(config, table).ok());
 }
 
-TEST(Architecture, UnknownAndQuantizedModelsAreNotJudged) {
+TEST(Architecture, UnknownAndQuantizedModelsAreNotChecked) {
   const auto unknown = check_architecture(small_config("mamba"), {});
   ASSERT_TRUE(unknown);
   EXPECT_EQ(unknown->has_value(), false);
@@ -222,7 +222,7 @@ TEST(Architecture, UnknownAndQuantizedModelsAreNotJudged) {
   EXPECT_EQ(report->has_value(), false);
 }
 
-TEST(Architecture, SizesThatTheConfigLacksAreNamed) {
+TEST(Architecture, ErrorNamesASizeThatTheConfigLacks) {
   using Size = std::optional<std::uint64_t> ModelConfig::*;
   const std::vector<std::pair<Size, std::string>> sizes{
       {&ModelConfig::vocab_size, "vocab_size"},
@@ -245,7 +245,7 @@ TEST(Architecture, SizesThatTheConfigLacksAreNamed) {
 TEST(Architecture, AbsurdLayerCountsAreRefused) {
   ModelConfig config = small_config("llama");
   config.num_hidden_layers = 65537;
-  EXPECT_TRUE(fails(check_architecture(config, {}), Errc::kCorrupt, "num_hidden_layers is 65537, at most 65536 make sense"));
+  EXPECT_TRUE(fails(check_architecture(config, {}), Errc::kCorrupt, "num_hidden_layers is 65537, the maximum is 65536"));
 }
 
 TEST(Architecture, HeadsThatOverflowAreRefused) {

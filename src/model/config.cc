@@ -12,7 +12,7 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-// Finds a setting under any of its names, in the nested section for text first, then at the root. Keeps the first error.
+// Finds a setting under any of its names, first in `text_config`, then at the root. Records the first error.
 class ConfigReader {
  public:
   explicit ConfigReader(object root) : root_(root) {
@@ -22,7 +22,7 @@ class ConfigReader {
 
   using Names = std::initializer_list<std::string_view>;
 
-  // A value that is absent or null is left alone.
+  // Leaves `out` unchanged if the value is missing or null.
   template <class T>
   void read(T& out, Names names) {
     if (const auto value = find(names)) assign(out, *value, *names.begin());
@@ -87,13 +87,13 @@ class ConfigReader {
     if (value.get(list) != simdjson::SUCCESS) return reject(name, value, "a list of strings");
     for (const element item : list) assign(out.emplace_back(), item, name);
   }
-  // One id, or a list of them.
+  // One id or a list of ids.
   void assign(std::vector<std::int64_t>& out, element value, std::string_view name) {
     simdjson::dom::array list;
     const bool is_list = value.get(list) == simdjson::SUCCESS;
     const auto add = [&](element item) {
       const auto id = whole_number(item);
-      if (!id) return reject(name, value, "a whole number or a list of them");
+      if (!id) return reject(name, value, "a whole number or a list of whole numbers");
       out.push_back(*id);
     };
     if (!is_list) return add(value);

@@ -80,7 +80,7 @@ TEST(Config, KeysMayBeCamelCase) {
   EXPECT_EQ(config->pad_token_id, 12);
 }
 
-TEST(Config, KeysMayBeThoseOfGpt2) {
+TEST(Config, KeysMayBeInGpt2Style) {
   const auto config = parse_config(R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072, "n_positions": 1024})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->hidden_size, 768);
@@ -90,7 +90,7 @@ TEST(Config, KeysMayBeThoseOfGpt2) {
   EXPECT_EQ(config->max_position_embeddings, 1024);
 }
 
-TEST(Config, OtherAliasesAreKnown) {
+TEST(Config, KnowsOtherAliases) {
   const auto config = parse_config(R"({"d_model": 8, "num_layers": 2, "num_heads": 4, "num_kv_heads": 1, "n_ctx": 16})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->hidden_size, 8);
@@ -107,7 +107,7 @@ TEST(Config, FirstAliasWins) {
   EXPECT_EQ(config->num_hidden_layers, 4);
 }
 
-TEST(Config, HeadsAreDerivedWhenAbsent) {
+TEST(Config, HeadsAreDerivedIfAbsent) {
   const auto config = parse_config(R"({"hidden_size": 4096, "num_attention_heads": 32, "head_dim": null})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->head_dim, 128);
@@ -120,7 +120,7 @@ TEST(Config, NoHeadsGiveNoHeadSize) {
   EXPECT_EQ(config->head_dim, std::nullopt);
 }
 
-TEST(Config, NestedTextConfigGoesBeforeTheRoot) {
+TEST(Config, NestedTextConfigOverridesTheRoot) {
   const auto config = parse_config(
       R"({"model_type": "llava", "hidden_size": 1, "vocab_size": 3, "text_config": {"model_type": "llama", "hidden_size": 2}})");
   ASSERT_TRUE(config) << config.error().message;
@@ -129,7 +129,7 @@ TEST(Config, NestedTextConfigGoesBeforeTheRoot) {
   EXPECT_EQ(config->vocab_size, 3);
 }
 
-TEST(Config, RopeThetaMayStandInRopeParameters) {
+TEST(Config, RopeThetaMayBeInRopeParameters) {
   const auto config = parse_config(R"({"rope_parameters": {"rope_theta": 5000000, "rope_type": "default"}})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->rope_theta, 5e6);
@@ -148,13 +148,13 @@ TEST(Config, WholeNumbersMayBeWrittenAsReals) {
   EXPECT_EQ(config->vocab_size, 1000);
 }
 
-TEST(Config, QuantizationSectionsAreNoticed) {
+TEST(Config, QuantizationSectionsAreRecognized) {
   EXPECT_TRUE(parse_config(R"({"quantization": {"bits": 4}})")->quantized);
   EXPECT_TRUE(parse_config(R"({"quantization_config": {"quant_method": "gptq"}})")->quantized);
   EXPECT_FALSE(parse_config(R"({"quantization_config": null})")->quantized);
 }
 
-TEST(Config, PythonsNumbersAreTaken) {
+TEST(Config, AcceptsPythonsNumbers) {
   const auto config = parse_config(R"({"limit": Infinity, "model_max_length": 1000000000000000019884624838656, "nan": NaN})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->json, R"({"limit":"Infinity","model_max_length":1e+30,"nan":"NaN"})");
@@ -178,7 +178,7 @@ TEST(Config, SizesMustBeWholeNumbers) {
                     "max_position_embeddings is 1e+300, expected a whole number"));
 }
 
-TEST(Config, OtherFieldsMustBeOfTheirKind) {
+TEST(Config, OtherFieldsMustHaveTheRightType) {
   EXPECT_TRUE(fails(parse_config(R"({"rms_norm_eps": NaN})"), Errc::kCorrupt, "rms_norm_eps is 'NaN', expected a number"));
   EXPECT_TRUE(
       fails(parse_config(R"({"rope_parameters": {"rope_theta": "x"}})"), Errc::kCorrupt, "rope_theta is 'x', expected a number"));
@@ -189,15 +189,15 @@ TEST(Config, OtherFieldsMustBeOfTheirKind) {
   EXPECT_TRUE(fails(parse_config(R"({"architectures": [1]})"), Errc::kCorrupt, "architectures is 1, expected a string"));
   EXPECT_TRUE(fails(parse_config(R"({"pad_token_id": "x"})"), Errc::kCorrupt, "pad_token_id is 'x', expected a whole number"));
   EXPECT_TRUE(fails(parse_config(R"({"eos_token_id": [1, 2.5]})"), Errc::kCorrupt,
-                    "eos_token_id is [1,2.5], expected a whole number or a list of them"));
+                    "eos_token_id is [1,2.5], expected a whole number or a list of whole numbers"));
 }
 
-TEST(Config, FirstErrorIsTold) {
+TEST(Config, FirstErrorIsReported) {
   EXPECT_TRUE(fails(parse_config(R"({"hidden_size": true, "vocab_size": false})"), Errc::kCorrupt,
                     "vocab_size is false, expected a whole number"));
 }
 
-TEST(Config, ValuesInMessagesAreEscapedAndCut) {
+TEST(Config, ValuesInMessagesAreEscapedAndShortened) {
   EXPECT_TRUE(
       fails(parse_config(R"({"hidden_size": "\u202e"})"), Errc::kCorrupt, R"(hidden_size is '\u202e', expected a whole number)"));
   EXPECT_TRUE(fails(parse_config(fmt::format(R"({{"hidden_size": "{}"}})", std::string(200, 'a'))), Errc::kCorrupt,

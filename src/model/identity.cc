@@ -20,13 +20,13 @@ Result<std::string> describe_files(const Model& model) {
     }
     if (is_uri(file.path)) {
       return fail(Errc::kUnsupported,
-                  "{}: the server tells neither an ETag nor a date of it, so nobody knows whether it stays the same: "
-                  "it cannot be resumed",
+                  "{}: cannot resume: the server sends neither ETag nor Last-Modified, so changes to the file would go "
+                  "unnoticed; download the model first",
                   escape(file.path));
     }
     struct stat status{};
     if (::stat(file.path.c_str(), &status) != 0)
-      return fail(Errc::kIo, "{}: cannot be found, and only work on files can be resumed", escape(file.path));
+      return fail(Errc::kIo, "{}: not found; only work on files can be resumed", escape(file.path));
     text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
   }
   return text;

@@ -7,10 +7,10 @@
 
 namespace ballast {
 
-// The files of a model as they are now, with the time of their last change: other text, other files.
+// A text that identifies the files of a model and their current content: it changes when a file changes.
 Result<std::string> describe_files(const Model& model);
 
-// Their names and sizes, as a JSON array.
+// The names and sizes of the files, as a JSON array.
 std::string files_json(const Model& model);
 
 }  // namespace ballast

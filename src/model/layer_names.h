@@ -5,14 +5,13 @@
 
 namespace ballast {
 
-// What the names of tensors tell.
-
 // Whether `text` contains one of `parts`.
 bool has_any(std::string_view text, std::span<const std::string_view> parts);
 
 // model.layers.0.mlp.up_proj for model.layers.0.mlp.up_proj.weight
 std::string_view layer_of(std::string_view tensor);
 
+// Whether the tensor belongs to the experts of a mixture-of-experts layer.
 bool is_of_experts(std::string_view tensor);
 
 }  // namespace ballast

@@ -18,10 +18,11 @@ namespace ballast {
 
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{8} << 20;  // large enough for a disk, small enough to keep all threads busy
-constexpr unsigned kDirectThreads = 8;  // direct reads wait for the disk, so there may be more of them than cores
+constexpr std::uint64_t kBlockBytes = std::uint64_t{8}
+                                      << 20;  // large enough for disk throughput, small enough to keep all threads busy
+constexpr unsigned kDirectThreads = 8;        // direct reads wait for the disk, so more threads than cores help
 
-// A run of bytes of one file, and where in memory it goes.
+// A contiguous range of one file and its position in memory.
 struct Piece {
   std::uint32_t file;
   std::uint64_t offset;
@@ -29,10 +30,10 @@ struct Piece {
   std::uint64_t bytes;
 };
 
-// One piece per file that has data: the range that its tensors span.
+// Returns one piece per file that has data: the range that its tensors span.
 std::vector<Piece> find_pieces(std::span<const TensorInfo> tensors, std::span<const ModelFile> files) {
   std::vector<Piece> pieces;
-  for (const TensorInfo& tensor : tensors) {  // by file
+  for (const TensorInfo& tensor : tensors) {  // sorted by file
     if (tensor.bytes() == 0) continue;
     if (pieces.empty() || pieces.back().file != tensor.file) {
       pieces.push_back({.file = tensor.file, .offset = tensor.begin, .position = 0, .bytes = tensor.bytes()});
@@ -46,9 +47,9 @@ std::vector<Piece> find_pieces(std::span<const TensorInfo> tensors, std::span<co
   return pieces;
 }
 
-// Gives every piece its position and returns the memory they take. Direct reads land in place only where position and offset are
-// congruent; that keeps values aligned too, unless a header of odd length put the data at an odd offset.
-std::optional<std::uint64_t> place(std::span<Piece> pieces) {
+// Assigns a position to every piece and returns the total size. Direct reads need a position that is congruent to the file
+// offset. This also keeps values aligned, unless the header has an odd length; then the piece is only aligned.
+std::optional<std::uint64_t> assign_positions(std::span<Piece> pieces) {
   constexpr std::uint64_t kLargestValue = 8;
   constexpr std::uint64_t kAlignment = 64;
   std::uint64_t end = 0;
@@ -64,8 +65,8 @@ std::optional<std::uint64_t> place(std::span<Piece> pieces) {
   return end;
 }
 
-// Cuts at multiples of the block size in memory, so that no two threads fill one huge page.
-std::vector<Piece> cut_into_blocks(std::span<const Piece> pieces) {
+// Splits at multiples of the block size in memory, so that two threads never fill the same huge page.
+std::vector<Piece> split_into_blocks(std::span<const Piece> pieces) {
   std::vector<Piece> blocks;
   for (const Piece& piece : pieces) {
     for (std::uint64_t done = 0; done < piece.bytes;) {
@@ -83,7 +84,7 @@ bool reads_directly(const Source& source, LoadPath path) {
   return path == LoadPath::kDirect || (path == LoadPath::kAuto && source.cached_share() < kMostlyCached);
 }
 
-// Fills `memory` block by block.
+// Fills `memory` in blocks.
 Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> pieces, std::byte* memory,
                          const LoadOptions& options) {
   std::uint64_t total = 0;
@@ -98,7 +99,7 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
     threads = std::max({threads, direct[piece.file] ? kDirectThreads : 0, shards[piece.file].source->parallel_reads()});
   }
 
-  const std::vector<Piece> blocks = cut_into_blocks(pieces);
+  const std::vector<Piece> blocks = split_into_blocks(pieces);
   return BlockLoop{.work = options.work, .total = total, .threads = threads}.run(
       blocks.size(),
       [&](unsigned, std::size_t i) -> Result<void> {
@@ -116,8 +117,8 @@ Result<void> read_pieces(std::span<const Shard> shards, std::span<const Piece> p
 
 Result<LoadedModel> Model::load_all(const LoadOptions& options) const {
   std::vector<Piece> pieces = find_pieces(tensors(), files());
-  const auto bytes = place(pieces);
-  if (!bytes) return fail(Errc::kUnsupported, "{}: the files hold more bytes than 64 bits can count", escape(path()));
+  const auto bytes = assign_positions(pieces);
+  if (!bytes) return fail(Errc::kUnsupported, "{}: the total size overflows 64 bits", escape(path()));
   auto memory = TRY(Arena::allocate(path(), *bytes, options));
   TRY(read_pieces(state_->shards, pieces, memory.data(), options));
 

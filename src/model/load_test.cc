@@ -39,19 +39,19 @@ std::string random_bytes(std::size_t count, unsigned seed) {
   return bytes;
 }
 
-// A tensor named `name` of U8, after `padding` spaces that move where the data begins.
+// A U8 tensor `name`. `padding` spaces in the header shift the start of the data.
 std::string one_tensor(std::string_view name, std::string_view data, std::size_t padding = 0) {
   return safetensors(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[{}],"data_offsets":[0,{}]}}}}{})", name, data.size(),
                                  data.size(), std::string(padding, ' ')),
                      data);
 }
 
-// Padding with which the data of one_tensor() begins at a multiple of eight.
+// The padding with which the data of one_tensor() starts at a multiple of eight.
 std::size_t aligning(std::string_view name, std::size_t bytes) {
   return (8 - (one_tensor(name, std::string(bytes, 'x')).size() - bytes) % 8) % 8;
 }
 
-// Counts what it gives and gets back, and can be told to misbehave.
+// Counts allocations and frees, and can fail on request.
 class CountingAllocator final : public Allocator {
  public:
   enum class Fault { kNone, kNull, kMisaligned };
@@ -78,7 +78,7 @@ class CountingAllocator final : public Allocator {
   Fault fault_;
 };
 
-// Everything in `loaded` is what `model` reads one by one.
+// Expects everything in `loaded` to equal what `model` reads tensor by tensor.
 void expect_same(const Model& model, const LoadedModel& loaded) {
   ASSERT_EQ(loaded.tensors().size(), model.tensors().size());
   for (std::size_t i = 0; i < model.tensors().size(); ++i) {
@@ -106,7 +106,7 @@ Model open(const std::string& path) {
   return std::move(model).value();
 }
 
-// Three shards whose data is longer than two blocks, shorter than a page, and empty.
+// Three shards: with more data than two blocks, less than a page, and none.
 std::string write_shards(const TempDir& dir) {
   dir.write("model-00001-of-00003.safetensors", one_tensor("a", random_bytes(20'000'003, 1), aligning("a", 20'000'003)));
   dir.write("model-00002-of-00003.safetensors",
@@ -117,7 +117,7 @@ std::string write_shards(const TempDir& dir) {
   return dir.path();
 }
 
-TEST(LoadAll, GivesWhatReadsGiveOnAnyPathAndNumberOfThreads) {
+TEST(LoadAll, EqualsReadsWithAnyPathAndNumberOfThreads) {
   const TempDir dir;
   const Model model = open(write_shards(dir));
   for (const LoadPath path : {LoadPath::kAuto, LoadPath::kBuffered, LoadPath::kDirect}) {
@@ -125,7 +125,7 @@ TEST(LoadAll, GivesWhatReadsGiveOnAnyPathAndNumberOfThreads) {
   }
 }
 
-TEST(LoadAll, TakesOneAllocationForAllFiles) {
+TEST(LoadAll, MakesOneAllocationForAllFiles) {
   const TempDir dir;
   const Model model = open(write_shards(dir));
   CountingAllocator allocator;
@@ -170,7 +170,7 @@ TEST(LoadAll, UnknownNameIsNotFound) {
   EXPECT_TRUE(fails(loaded.view("c"), Errc::kNotFound, "x\\n: no tensor 'c' among 2"));
 }
 
-TEST(LoadAll, ValuesAreAlignedWhereverTheHeaderEnds) {
+TEST(LoadAll, ValuesAreAlignedForAnyHeaderLength) {
   const TempDir dir;
   for (std::size_t padding = 0; padding < 70; ++padding) {
     const std::string data = random_bytes(16'384, 1);
@@ -186,7 +186,7 @@ TEST(LoadAll, ValuesAreAlignedWhereverTheHeaderEnds) {
   }
 }
 
-TEST(LoadAll, DirectPathReadsBufferedWhereTheFilesystemKnowsNoOther) {
+TEST(LoadAll, DirectPathFallsBackToBufferedReads) {
   if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
   const std::string folder = fmt::format("/dev/shm/ballast-test-{}", ::getpid());
   std::filesystem::create_directory(folder);
@@ -210,7 +210,7 @@ TEST(LoadAll, ModelInMemoryIsCopied) {
   }
 }
 
-TEST(LoadAll, ModelWithoutBytesTakesNoMemory) {
+TEST(LoadAll, ModelWithoutDataNeedsNoMemory) {
   for (const std::string& file : {safetensors("{}"), safetensors(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})")}) {
     const auto model = Model::from_bytes(as_bytes(file));
     ASSERT_TRUE(model) << model.error().message;
@@ -222,29 +222,29 @@ TEST(LoadAll, ModelWithoutBytesTakesNoMemory) {
   }
 }
 
-TEST(LoadAll, MemoryThatIsNotThereIsUnsupported) {
+TEST(LoadAll, FailedAllocationIsUnsupported) {
   const std::string file = one_tensor("a", "hello", aligning("a", 5));
   const auto model = Model::from_bytes(as_bytes(file), "m");
   CountingAllocator allocator(CountingAllocator::Fault::kNull);
   EXPECT_TRUE(fails(model->load_all({.allocator = &allocator}), Errc::kUnsupported,
-                    fmt::format("m: no memory for {} bytes", file.size())));
+                    fmt::format("m: cannot allocate {} bytes: out of memory", file.size())));
 }
 
-TEST(LoadAll, MisalignedMemoryIsTheAllocatorsMistake) {
+TEST(LoadAll, MisalignedMemoryIsAnInvalidArgument) {
   const std::string file = one_tensor("a", "hello");
   const auto model = Model::from_bytes(as_bytes(file), "m");
   CountingAllocator allocator(CountingAllocator::Fault::kMisaligned);
   EXPECT_TRUE(fails(model->load_all({.allocator = &allocator}), Errc::kInvalidArgument,
-                    "m: the allocator's memory begins 64 bytes past a multiple of 4096"));
+                    "m: the allocator returned memory 64 bytes past a multiple of 4096; it must be aligned"));
   EXPECT_THAT(allocator.live, IsEmpty());
 }
 
-TEST(LoadAll, RefusesToTakeMoreThanTheLimit) {
+TEST(LoadAll, RefusesToExceedTheMemoryLimit) {
   const std::string file = one_tensor("a", "hello", aligning("a", 5));
   const auto model = Model::from_bytes(as_bytes(file), "m");
   CountingAllocator allocator;
   EXPECT_TRUE(fails(model->load_all({.allocator = &allocator, .work = {.memory_limit = file.size() - 1}}), Errc::kInvalidArgument,
-                    fmt::format("m: loading takes {} bytes, the limit is {}", file.size(), file.size() - 1)));
+                    fmt::format("m: loading needs {} bytes, but the memory limit is {}", file.size(), file.size() - 1)));
   EXPECT_EQ(allocator.allocations, 0);
   EXPECT_TRUE(model->load_all({.work = {.memory_limit = file.size()}}));
 }
@@ -286,7 +286,7 @@ TEST(LoadAll, CallbackThatThrowsFreesTheMemory) {
   EXPECT_THAT(allocator.live, IsEmpty());
 }
 
-TEST(LoadAll, FileCutShortIsAnErrorThatNamesItAndBothSizes) {
+TEST(LoadAll, TruncatedFileIsAnErrorWithItsNameAndBothSizes) {
   const TempDir dir;
   const std::string data = random_bytes(20'000'000, 1);
   const std::string file = one_tensor("a", data, aligning("a", data.size()));
@@ -297,13 +297,13 @@ TEST(LoadAll, FileCutShortIsAnErrorThatNamesItAndBothSizes) {
       std::filesystem::resize_file(name, size);
       CountingAllocator allocator;
       EXPECT_TRUE(fails(model.load_all({.allocator = &allocator, .path = path}), Errc::kIo,
-                        fmt::format("{}: file was cut short while open: it has {} bytes, it had {}", name, size, file.size())));
+                        fmt::format("{}: file was truncated while open: it has {} bytes, it had {}", name, size, file.size())));
       EXPECT_THAT(allocator.live, IsEmpty());
     }
   }
 }
 
-TEST(LoadAll, FileCutShortWhileLoadingIsAnError) {
+TEST(LoadAll, TruncationWhileLoadingIsAnError) {
   const TempDir dir;
   const std::string data = random_bytes(40'000'000, 1);
   const std::string file = one_tensor("a", data, aligning("a", data.size()));
@@ -314,7 +314,7 @@ TEST(LoadAll, FileCutShortWhileLoadingIsAnError) {
     return true;
   };
   EXPECT_TRUE(fails(model.load_all({.work = {.threads = 1, .progress = cut}}), Errc::kIo,
-                    fmt::format("{}: file was cut short while open: it has 1000 bytes, it had {}", name, file.size())));
+                    fmt::format("{}: file was truncated while open: it has 1000 bytes, it had {}", name, file.size())));
 }
 
 }  // namespace

@@ -12,21 +12,21 @@ namespace ballast {
 
 Result<Arena> Arena::allocate(const std::string& path, std::uint64_t bytes, const LoadOptions& options) {
   if (options.work.memory_limit != 0 && bytes > options.work.memory_limit) {
-    return fail(Errc::kInvalidArgument, "{}: loading takes {} bytes, the limit is {}", escape(path), bytes,
+    return fail(Errc::kInvalidArgument, "{}: loading needs {} bytes, but the memory limit is {}", escape(path), bytes,
                 options.work.memory_limit);
   }
   Arena arena;
   if (bytes == 0) return arena;
   Allocator& allocator = options.allocator != nullptr ? *options.allocator : host_allocator();
   std::byte* const given = allocator.allocate(bytes);
-  // Not the caller's mistake, and no failed read either: well formed, but more than this machine or allocator can hold.
-  if (given == nullptr) return fail(Errc::kUnsupported, "{}: no memory for {} bytes", escape(path), bytes);
+  // kUnsupported, because it is neither a wrong argument nor a failed read: the model is valid but too large for this machine.
+  if (given == nullptr) return fail(Errc::kUnsupported, "{}: cannot allocate {} bytes: out of memory", escape(path), bytes);
   arena.allocator_ = &allocator;
   arena.data_ = given;
   arena.size_ = bytes;
   if (const auto rest = reinterpret_cast<std::uintptr_t>(given) % Source::kDirectAlignment; rest != 0) {
-    return fail(Errc::kInvalidArgument, "{}: the allocator's memory begins {} bytes past a multiple of {}", escape(path), rest,
-                Source::kDirectAlignment);
+    return fail(Errc::kInvalidArgument, "{}: the allocator returned memory {} bytes past a multiple of {}; it must be aligned",
+                escape(path), rest, Source::kDirectAlignment);
   }
   return arena;
 }
@@ -43,9 +43,9 @@ struct LoadedModel::State {
   Arena memory;
   std::string names;                // of all tensors
   std::vector<std::uint64_t> dims;  // of all tensors
-  LargeVector<TensorInfo> table;    // borrows from the two
-  LargeVector<TensorView> tensors;  // of `table`, one each
-  NameIndex index;                  // of `table`
+  LargeVector<TensorInfo> table;    // points into `names` and `dims`
+  LargeVector<TensorView> tensors;  // one per entry of `table`
+  NameIndex index;                  // for `table`
 
   void copy_names_and_shapes();
   void make_views();
@@ -58,7 +58,7 @@ void LoadedModel::State::copy_names_and_shapes() {
     name_bytes += tensor.name.size();
     rank_sum += tensor.shape.size();
   }
-  names.reserve(name_bytes);  // so that what borrows from them stays valid
+  names.reserve(name_bytes);  // must not move: `table` points into it
   dims.reserve(rank_sum);
   for (TensorInfo& tensor : table) {
     const std::size_t name_at = names.size();

@@ -12,10 +12,10 @@
 
 namespace ballast {
 
-// One piece of memory from an allocator, freed by it. Begins at a multiple of Source::kDirectAlignment; null if empty.
+// One block of memory from an allocator, aligned to Source::kDirectAlignment; null if empty.
 class Arena {
  public:
-  // From the allocator of the options, within their memory limit. Errors begin with `path`.
+  // Uses the allocator and the memory limit of `options`. Error messages start with `path`.
   static Result<Arena> allocate(const std::string& path, std::uint64_t bytes, const LoadOptions& options);
 
   Arena(Arena&& other) noexcept;
@@ -33,10 +33,10 @@ class Arena {
   std::uint64_t size_ = 0;
 };
 
-// Lets other parts of the library make loaded models.
+// Lets other parts of the library create loaded models.
 struct LoadedModelAccess {
-  // `begin` and `end` of the tensors are positions in `memory`; their names and shapes are copied. `index` is that of `tensors`,
-  // `path` is for messages.
+  // `begin` and `end` of the tensors are offsets in `memory`; their names and shapes are copied. `index` belongs to `tensors`.
+  // `path` is used in messages.
   static LoadedModel make(std::string path, Arena memory, LargeVector<TensorInfo> tensors, NameIndex index);
 };
 

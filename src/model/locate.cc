@@ -14,10 +14,10 @@ namespace ballast {
 namespace {
 
 constexpr const char* kNoWeights =
-    "no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is there";
+    "no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or weights.mlx";
 
-std::string ignored(std::string_view file, std::string_view winner) {
-  return fmt::format("{} is ignored: {} wins", file, winner);
+std::string ignored(std::string_view file, std::string_view used) {
+  return fmt::format("{} is ignored because {} is used", file, used);
 }
 
 Result<std::set<std::string>> list_names(const Folder& folder) {
@@ -41,7 +41,7 @@ Result<Location> locate_index(const std::string& index_path, const ReadOptions& 
   return location;
 }
 
-// The shards of one set, which must all be there. Most are numbered from 1, some from 0.
+// Finds the shards of one set, which must be complete. Most sets are numbered from 1, some from 0.
 Result<std::vector<std::string>> find_shards(const std::set<std::string>& names) {
   std::vector<std::string> found;
   std::optional<ShardName> set;
@@ -50,7 +50,8 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
     const auto shard = parse_shard_name(file);
     if (!shard) continue;
     if (set && (set->before != shard->before || set->after != shard->after)) {
-      return fail(Errc::kCorrupt, "two sets of shards and no index: {} and {}", quote(found.front()), quote(file));
+      return fail(Errc::kCorrupt, "two sets of shards without an index: {} and {}; move one set to another directory",
+                  quote(found.front()), quote(file));
     }
     set = shard;
     first = std::min(first, shard->number);
@@ -59,7 +60,7 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
   for (std::uint32_t i = 0; set && i < set->count; ++i) {
     const std::string expected = fmt::format("{}{:0{}}{}{}", set->before, first + i, set->digits, set->after, kSafetensorsSuffix);
     if (!names.contains(expected)) {
-      return fail(Errc::kCorrupt, "shard {} is missing: {} of {} are there", quote(expected), found.size(), set->count);
+      return fail(Errc::kCorrupt, "shard {} is missing ({} of {} found); download it", quote(expected), found.size(), set->count);
     }
   }
   return found;
@@ -71,7 +72,7 @@ Result<std::string> choose_index(const std::set<std::string>& names) {
   std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kIndexSuffix); });
   if (found.empty()) return std::string();
   if (found.size() == 1) return found.front();
-  return fail(Errc::kUnsupported, "several indexes, {} and {} among them: name the one to open", quote(found[0]),
+  return fail(Errc::kUnsupported, "several indexes, including {} and {}; give the path of the one to open", quote(found[0]),
               quote(found[1]));
 }
 
@@ -95,14 +96,14 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
   if (index->empty()) {
     for (const std::string& shard : *shards) location->files.push_back(below(shard));
   }
-  std::string winner = index->empty() ? "the set of shards" : escape(*index);
+  std::string used = index->empty() ? "the set of shards" : escape(*index);
   for (const std::string_view single : kSingleFiles) {
     if (!names.contains(std::string(single))) continue;
     if (location->files.empty()) {
       location->files = {below(single)};
-      winner = single;
+      used = single;
     } else if (std::ranges::find(location->files, below(single)) == location->files.end()) {
-      location->warnings.push_back(ignored(single, winner));
+      location->warnings.push_back(ignored(single, used));
     }
   }
   if (!location->files.empty()) return location;
@@ -110,7 +111,7 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
   if (!location->files.empty()) return location;
   const bool is_parquet = std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(kParquetSuffix); });
   if (is_parquet) {
-    return error_here({.code = Errc::kUnsupported, .message = "holds quantized weights in Parquet: dequantize them first"});
+    return error_here({.code = Errc::kUnsupported, .message = "contains quantized weights in Parquet; dequantize them first"});
   }
   return error_here({.code = Errc::kNotFound, .message = kNoWeights});
 }
@@ -147,23 +148,23 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
   if (!names.contains(std::string(kConfigFile))) return error_here(Errc::kNotFound, "no config.json");
 
   Location location;
-  std::string_view winner;
+  std::string_view used;
   for (const std::string_view name : {kIndexFile, kSingleFiles[0], kSingleFiles[1], kSingleFiles[2]}) {
     if (!names.contains(std::string(name))) continue;
-    if (!winner.empty()) {
+    if (!used.empty()) {
       const bool is_of_index = std::ranges::find(location.files, join_path(place.path, name)) != location.files.end();
-      if (!is_of_index) location.warnings.push_back(ignored(name, winner));
+      if (!is_of_index) location.warnings.push_back(ignored(name, used));
       continue;
     }
-    winner = name;
-    if (winner == kIndexFile) {
+    used = name;
+    if (used == kIndexFile) {
       auto found = TRY(locate_index(join_path(place.path, name), options));
       location = std::move(found);
     } else {
       location.files = {join_path(place.path, name)};
     }
   }
-  if (winner.empty()) return error_here(Errc::kNotFound, kNoWeights);
+  if (used.empty()) return error_here(Errc::kNotFound, kNoWeights);
   location.folder = std::move(place.folder);
   return location;
 }

@@ -19,7 +19,7 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 std::string index_of(std::string_view shard) { return fmt::format(R"({{"weight_map":{{"t":"{}"}}}})", shard); }
 
-// Locates in `dir` and expects exactly these files, given without the directory.
+// Expects locate() to find exactly these files in `dir`.
 void expect_files(const TempDir& dir, std::vector<std::string> files) {
   for (std::string& file : files) file = dir.path(file);
   const auto location = locate(dir.path());
@@ -37,7 +37,7 @@ TEST(Locate, AnyOtherPathIsAFile) {
   EXPECT_EQ(location->index_path, "");
 }
 
-TEST(Locate, IndexGivenByPathNamesItsShardsOnce) {
+TEST(Locate, IndexGivenByPathListsEachShardOnce) {
   const TempDir dir;
   dir.write("config.json", "{}");
   const std::string path =
@@ -57,14 +57,14 @@ TEST(Locate, MissingIndexIsNotFound) {
                     dir.path("a.index.json") + ": cannot open: No such file or directory"));
 }
 
-TEST(Locate, BrokenIndexIsNamedOnce) {
+TEST(Locate, ErrorNamesAnInvalidIndexOnce) {
   const TempDir dir;
   dir.write(kIndex, "{}");
-  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt, dir.path(kIndex) + ": no object 'weight_map'"));
-  EXPECT_TRUE(fails(locate(dir.path(kIndex)), Errc::kCorrupt, dir.path(kIndex) + ": no object 'weight_map'"));
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt, dir.path(kIndex) + ": 'weight_map' is missing or not an object"));
+  EXPECT_TRUE(fails(locate(dir.path(kIndex)), Errc::kCorrupt, dir.path(kIndex) + ": 'weight_map' is missing or not an object"));
 }
 
-TEST(Locate, IndexWinsOverEverythingWithAWarning) {
+TEST(Locate, IndexTakesPrecedenceWithAWarning) {
   const TempDir dir;
   dir.write(kIndex, index_of("s.safetensors"));
   for (const char* file : {"model.safetensors", "weights.safetensors", "weights.mlx", "model-00001-of-00001.safetensors"}) {
@@ -74,12 +74,12 @@ TEST(Locate, IndexWinsOverEverythingWithAWarning) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("s.safetensors")));
   EXPECT_EQ(location->index_path, dir.path(kIndex));
-  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored: model.safetensors.index.json wins",
-                                              "weights.safetensors is ignored: model.safetensors.index.json wins",
-                                              "weights.mlx is ignored: model.safetensors.index.json wins"));
+  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored because model.safetensors.index.json is used",
+                                              "weights.safetensors is ignored because model.safetensors.index.json is used",
+                                              "weights.mlx is ignored because model.safetensors.index.json is used"));
 }
 
-TEST(Locate, FileThatTheIndexNamesIsNotStray) {
+TEST(Locate, FileInTheIndexGivesNoWarning) {
   const TempDir dir;
   dir.write(kIndex, index_of("model.safetensors"));
   dir.write("model.safetensors", "");
@@ -91,30 +91,29 @@ TEST(Locate, FileThatTheIndexNamesIsNotStray) {
   }
 }
 
-TEST(Locate, IndexOfAnotherNameIsFoundWhenItIsTheOnlyOne) {
+TEST(Locate, IndexOfAnotherNameIsFoundIfItIsTheOnlyOne) {
   const TempDir dir;
   dir.write("diffusion_pytorch_model.safetensors.index.json", index_of("s.safetensors"));
   expect_files(dir, {"s.safetensors"});
 }
 
-TEST(Locate, UsualIndexWinsOverAnother) {
+TEST(Locate, StandardIndexTakesPrecedence) {
   const TempDir dir;
   dir.write("a.safetensors.index.json", index_of("a.safetensors"));
   dir.write(kIndex, index_of("m.safetensors"));
   expect_files(dir, {"m.safetensors"});
 }
 
-TEST(Locate, TwoUnusualIndexesAreAQuestionToTheCaller) {
+TEST(Locate, TwoNonstandardIndexesAreAnError) {
   const TempDir dir;
   dir.write("a.safetensors.index.json", index_of("a.safetensors"));
   dir.write("b.safetensors.index.json", index_of("b.safetensors"));
-  EXPECT_TRUE(
-      fails(locate(dir.path()), Errc::kUnsupported,
-            dir.path() +
-                ": several indexes, 'a.safetensors.index.json' and 'b.safetensors.index.json' among them: name the one to open"));
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kUnsupported,
+                    dir.path() + ": several indexes, including 'a.safetensors.index.json' and 'b.safetensors.index.json'; give "
+                                 "the path of the one to open"));
 }
 
-TEST(Locate, ShardsWithoutAnIndexWinOverASingleFile) {
+TEST(Locate, ShardsWithoutAnIndexTakePrecedenceOverASingleFile) {
   const TempDir dir;
   for (const char* file : {"m-00002-of-00002.safetensors", "m-00001-of-00002.safetensors", "model.safetensors"}) {
     dir.write(file, "");
@@ -122,27 +121,27 @@ TEST(Locate, ShardsWithoutAnIndexWinOverASingleFile) {
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("m-00001-of-00002.safetensors"), dir.path("m-00002-of-00002.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored: the set of shards wins"));
+  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored because the set of shards is used"));
 }
 
-TEST(Locate, MissingShardOfASetIsNamed) {
+TEST(Locate, ErrorNamesTheMissingShardOfASet) {
   const TempDir dir;
   dir.write("m-00001-of-00003.safetensors", "");
   dir.write("m-00003-of-00003.safetensors", "");
   EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
-                    dir.path() + ": shard 'm-00002-of-00003.safetensors' is missing: 2 of 3 are there"));
+                    dir.path() + ": shard 'm-00002-of-00003.safetensors' is missing (2 of 3 found); download it"));
 }
 
-TEST(Locate, TwoSetsOfShardsAreAContradiction) {
+TEST(Locate, TwoSetsOfShardsAreAnError) {
   const TempDir dir;
   dir.write("a-00001-of-00001.safetensors", "");
   dir.write("b-00001-of-00001.safetensors", "");
   EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
-                    dir.path() + ": two sets of shards and no index: 'a-00001-of-00001.safetensors' and "
-                                 "'b-00001-of-00001.safetensors'"));
+                    dir.path() + ": two sets of shards without an index: 'a-00001-of-00001.safetensors' and "
+                                 "'b-00001-of-00001.safetensors'; move one set to another directory"));
 }
 
-TEST(Locate, NamesThatOnlyResembleShardsAreNone) {
+TEST(Locate, SimilarNamesAreNotShards) {
   for (const char* file : {"m-00003-of-00002.safetensors", "m-00001-of-00000.safetensors", "m-00000-of-00000.safetensors",
                            "m-0000a-of-00002.safetensors", "m_00001-of-00002.safetensors", "m-00001-in-00002.safetensors",
                            "m--of-00002.safetensors", "m-00001-of-.safetensors"}) {
@@ -153,12 +152,12 @@ TEST(Locate, NamesThatOnlyResembleShardsAreNone) {
   }
 }
 
-TEST(Locate, ShardsMayHaveAnyNumberOfDigitsAndBeginAtZero) {
+TEST(Locate, ShardsMayHaveAnyNumberOfDigitsAndStartAtZero) {
   const TempDir dir;
   dir.write("model-00001-of-000002.safetensors", "");
   dir.write("model.safetensors", "");
   EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
-                    dir.path() + ": shard 'model-00002-of-000002.safetensors' is missing: 1 of 2 are there"));
+                    dir.path() + ": shard 'model-00002-of-000002.safetensors' is missing (1 of 2 found); download it"));
   dir.write("model-00002-of-000002.safetensors", "");
   expect_files(dir, {"model-00001-of-000002.safetensors", "model-00002-of-000002.safetensors"});
   const TempDir from_zero;
@@ -167,14 +166,15 @@ TEST(Locate, ShardsMayHaveAnyNumberOfDigitsAndBeginAtZero) {
   expect_files(from_zero, {"m-0-of-2.safetensors", "m-1-of-2.safetensors"});
 }
 
-TEST(Locate, UrisAreToldApartFromMissingFiles) {
+TEST(Locate, UrisAreNotMissingFiles) {
   const auto location = locate("https://host/m.safetensors?key=1");
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre("https://host/m.safetensors?key=1"));
-  EXPECT_TRUE(fails(locate("hf://org"), Errc::kInvalidArgument, "hf://org: is not of the form hf://org/repo[@revision][/file]"));
+  EXPECT_TRUE(fails(locate("hf://org"), Errc::kInvalidArgument,
+                    "hf://org: not a valid model URI; expected hf://org/repo[@revision][/file]"));
 }
 
-TEST(Locate, ModelFileGoesBeforeWeightsFile) {
+TEST(Locate, ModelFileTakesPrecedenceOverWeightsFile) {
   const TempDir dir;
   dir.write("weights.safetensors", "");
   dir.write("other.safetensors", "");
@@ -184,11 +184,11 @@ TEST(Locate, ModelFileGoesBeforeWeightsFile) {
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored: model.safetensors wins",
-                                              "weights.mlx is ignored: model.safetensors wins"));
+  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored because model.safetensors is used",
+                                              "weights.mlx is ignored because model.safetensors is used"));
 }
 
-TEST(Locate, MlxWeightsGoBeforeFilesOfOtherNames) {
+TEST(Locate, MlxWeightsTakePrecedenceOverOtherNames) {
   const TempDir dir;
   dir.write("weights.mlx", "{}");
   dir.write("other.safetensors", "");
@@ -203,33 +203,34 @@ TEST(Locate, FilesOfOtherNamesComeLast) {
   expect_files(dir, {"a.safetensors", "b.safetensors"});
 }
 
-TEST(Locate, DirectoryWithoutWeightsNamesAllThatItLookedFor) {
+TEST(Locate, ErrorForADirectoryWithoutWeightsListsTheExpectedNames) {
   const TempDir dir;
   dir.write("config.json", "{}");
   EXPECT_TRUE(fails(locate(dir.path()), Errc::kNotFound,
-                    dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
-                                 "weights.mlx is there"));
+                    dir.path() +
+                        ": no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or "
+                        "weights.mlx"));
 }
 
-TEST(Locate, DirectoryIsNamedWhateverItsName) {
+TEST(Locate, ErrorNamesTheDirectory) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path("no"));
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(dir.path());
   const auto location = locate("no");
   std::filesystem::current_path(before);
-  EXPECT_TRUE(
-      fails(location, Errc::kNotFound,
-            "no: no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, weights.mlx is "
-            "there"));
+  EXPECT_TRUE(fails(
+      location, Errc::kNotFound,
+      "no: no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or weights.mlx"));
 }
 
 TEST(Locate, PathsAreEscapedInMessages) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path("\x1b[2J"));
   dir.write("\x1b[2J/a\n-00001-of-00002.safetensors", "");
-  EXPECT_TRUE(fails(locate(dir.path("\x1b[2J")), Errc::kCorrupt,
-                    dir.path(R"(\x1b[2J)") + R"(: shard 'a\n-00002-of-00002.safetensors' is missing: 1 of 2 are there)"));
+  EXPECT_TRUE(
+      fails(locate(dir.path("\x1b[2J")), Errc::kCorrupt,
+            dir.path(R"(\x1b[2J)") + R"(: shard 'a\n-00002-of-00002.safetensors' is missing (1 of 2 found); download it)"));
 }
 
 TEST(Locate, UnreadableDirectoryIsAnIoError) {
@@ -237,7 +238,7 @@ TEST(Locate, UnreadableDirectoryIsAnIoError) {
   std::filesystem::create_directory(dir.path("d"));
   std::filesystem::permissions(dir.path("d"), std::filesystem::perms::none);
   const WithoutPrivilege unprivileged;
-  if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
+  if (!unprivileged.effective()) GTEST_SKIP() << "running as root, which can read every file, and cannot switch to another user";
   EXPECT_TRUE(fails(locate(dir.path("d")), Errc::kIo, dir.path("d") + ": cannot list the directory: Permission denied"));
 }
 

@@ -56,7 +56,7 @@ constexpr std::array kNameParts{
     Hint{.text = "vocoder", .modality = Modality::kAudio},
 };
 
-// Each tensor has one vote for each modality that its name hints at; the most votes win, the earlier on a tie.
+// Each tensor has one vote for each modality that its name suggests. The modality with most votes wins, on a tie the first one.
 Modality vote(std::span<const TensorInfo> tensors) {
   std::array<std::size_t, kModalities.size()> votes{};
   for (const TensorInfo& tensor : tensors) {

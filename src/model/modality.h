@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// Metadata `modality` decides, else metadata `architecture`, else the names of the tensors by vote.
+// Uses the metadata `modality`, else the metadata `architecture`, else a vote of the tensor names.
 Modality detect_modality(const Metadata& metadata, std::span<const TensorInfo> tensors);
 
 }  // namespace ballast

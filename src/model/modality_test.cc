@@ -29,7 +29,7 @@ TEST(Modality, MetadataDecides) {
   EXPECT_EQ(detect_modality({{"modality", "code"}}, tensors), Modality::kCode);
 }
 
-TEST(Modality, UnknownWordInMetadataIsPassedOver) {
+TEST(Modality, UnknownWordInMetadataIsIgnored) {
   EXPECT_EQ(detect_modality({{"modality", "smell"}, {"architecture", "dit"}}, {}), Modality::kImage);
 }
 

@@ -30,7 +30,7 @@ std::unexpected<Error> Model::State::error_in(const TensorInfo& tensor, Error er
   return fail_at(shown(files[tensor.file].path), std::move(error).at(fmt::format("tensor {}", quote(tensor.name))));
 }
 
-// Takes one table of all shards in place of theirs. A single file's table and index are taken as they are.
+// Replaces the tables of the shards by one joined table. The table and index of a single file are moved.
 void Model::State::join_shards(JoinedTables joined) {
   for (Shard& shard : shards) {
     files.push_back({.path = without_secrets(shard.path),
@@ -48,7 +48,7 @@ void Model::State::join_shards(JoinedTables joined) {
   tensors = std::move(joined.tensors);
   index = std::move(joined.index);
   for (Shard& shard : shards) {
-    shard.header.tensors = LargeVector<TensorInfo>();  // gives its memory back, which {} does not
+    shard.header.tensors = LargeVector<TensorInfo>();  // frees its memory; `= {}` would not
     shard.header.index = {};
   }
 }
@@ -87,7 +87,7 @@ Result<Model> Model::open_at(const std::string& path, Location location, const O
   Model model = ModelAccess::join(path, std::move(shards), std::move(report.joined));
   State& state = *model.state_;
   state.warnings = std::move(location.warnings);
-  std::ranges::move(report.oddities, std::back_inserter(state.warnings));
+  std::ranges::move(report.warnings, std::back_inserter(state.warnings));
   if (location.index) state.parameters_by_index = location.index->parameters;
   if (location.folder) {
     auto config = read_config(*location.folder);
@@ -195,8 +195,9 @@ Result<void> Model::read_into(std::string_view name, std::uint64_t offset, std::
   const auto tensor = state_->get(name);
   if (!tensor) return std::unexpected(tensor.error());
   if (const std::uint64_t bytes = (*tensor)->bytes(); offset > bytes || out.size() > bytes - offset) {
-    const Error error{.code = Errc::kInvalidArgument,
-                      .message = fmt::format("has {} bytes, {} were asked for from byte {} on", bytes, out.size(), offset)};
+    const Error error{
+        .code = Errc::kInvalidArgument,
+        .message = fmt::format("cannot read {} bytes at offset {}: the tensor has {} bytes", out.size(), offset, bytes)};
     return state_->error_in(**tensor, error);
   }
   if (auto read = state_->source(**tensor).read_at(state_->position(**tensor) + offset, out); !read) {

@@ -28,7 +28,7 @@ std::string index_of(std::initializer_list<std::pair<std::string_view, std::stri
   return fmt::format(R"({{"metadata":{{"total_size":3}},"weight_map":{{{}}}}})", map);
 }
 
-// Two shards, of 'a' and 'b', and of 'c', with their index.
+// Two shards, one with 'a' and 'b' and one with 'c', and their index.
 void write_sharded(const TempDir& dir) {
   dir.write(kFirst, safetensors(R"({"__metadata__":{"format":"pt","n":"1"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                 R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
@@ -38,7 +38,7 @@ void write_sharded(const TempDir& dir) {
   dir.write(kIndex, index_of({{"a", kFirst}, {"b", kFirst}, {"c", kSecond}}));
 }
 
-TEST(ModelDirectory, ShardsAreOneTable) {
+TEST(ModelDirectory, ShardsAreJoinedIntoOneTable) {
   const TempDir dir;
   write_sharded(dir);
   for (const std::string& path : {dir.path(), dir.path(kIndex)}) {
@@ -60,7 +60,7 @@ TEST(ModelDirectory, ShardsAreOneTable) {
   }
 }
 
-TEST(ModelDirectory, MetadataIsJoinedTheFirstFileFirst) {
+TEST(ModelDirectory, MetadataIsMergedAndTheFirstFileWins) {
   const TempDir dir;
   write_sharded(dir);
   const auto model = Model::open(dir.path());
@@ -78,34 +78,34 @@ TEST(ModelDirectory, ShardsWithoutAnIndexAreFound) {
   EXPECT_EQ(model->tensors().size(), 3);
 }
 
-TEST(ModelDirectory, StraySingleFileDoesNotMaskShards) {
+TEST(ModelDirectory, StraySingleFileDoesNotHideShards) {
   const TempDir dir;
   write_sharded(dir);
   dir.write("model.safetensors", safetensors_of({"stray"}));
   const auto model = Model::open(dir.path());
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_FALSE(model->has("stray"));
-  EXPECT_THAT(model->warnings(), ElementsAre("model.safetensors is ignored: model.safetensors.index.json wins"));
+  EXPECT_THAT(model->warnings(), ElementsAre("model.safetensors is ignored because model.safetensors.index.json is used"));
 }
 
-TEST(ModelDirectory, MissingShardIsNamed) {
+TEST(ModelDirectory, ErrorNamesAMissingShard) {
   const TempDir dir;
   write_sharded(dir);
   std::filesystem::remove(dir.path(kSecond));
-  EXPECT_TRUE(
-      fails(Model::open(dir.path()), Errc::kNotFound, fmt::format("{}: shard '{}' is missing", dir.path(kIndex), kSecond)));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kNotFound,
+                    fmt::format("{}: shard '{}' is missing; download it", dir.path(kIndex), kSecond)));
 }
 
-TEST(ModelDirectory, TensorThatItsShardLacksIsNamed) {
+TEST(ModelDirectory, ErrorNamesATensorThatItsShardLacks) {
   const TempDir dir;
   write_sharded(dir);
   dir.write(kIndex, index_of({{"a", kFirst}, {"ghost", kSecond}}));
-  EXPECT_TRUE(fails(
-      Model::open(dir.path()), Errc::kCorrupt,
-      fmt::format("{}: tensor 'ghost' should be in {}, but no shard that the index names has it", dir.path(kIndex), kSecond)));
+  EXPECT_TRUE(
+      fails(Model::open(dir.path()), Errc::kCorrupt,
+            fmt::format("{}: tensor 'ghost' should be in {}, but no shard of the index contains it", dir.path(kIndex), kSecond)));
 }
 
-TEST(ModelDirectory, TensorInTwoShardsIsNamed) {
+TEST(ModelDirectory, ErrorNamesATensorInTwoShards) {
   const TempDir dir;
   write_sharded(dir);
   dir.write(kSecond, safetensors_of({"c", "a"}));
@@ -117,31 +117,31 @@ TEST(ModelDirectory, ShardsOutsideTheFolderAreNotOpened) {
   const TempDir dir;
   const std::string outside = dir.write("secret.safetensors", safetensors_of({"a"}));
   dir.write(fmt::format("m/{}", kIndex), index_of({{"a", "../secret.safetensors"}}));
-  EXPECT_TRUE(fails(Model::open(dir.path("m")), Errc::kCorrupt,
-                    dir.path(fmt::format("m/{}", kIndex)) +
-                        ": shard name '../secret.safetensors' of tensor 'a' leads out of the model's folder"));
+  EXPECT_TRUE(fails(
+      Model::open(dir.path("m")), Errc::kCorrupt,
+      dir.path(fmt::format("m/{}", kIndex)) + ": shard '../secret.safetensors' of tensor 'a' is outside the model directory"));
   dir.write(fmt::format("m/{}", kIndex), index_of({{"a", outside}}));
   EXPECT_TRUE(fails(Model::open(dir.path("m")), Errc::kCorrupt,
-                    fmt::format("{}: shard name '{}' of tensor 'a' leads out of the model's folder",
+                    fmt::format("{}: shard '{}' of tensor 'a' is outside the model directory",
                                 dir.path(fmt::format("m/{}", kIndex)), outside)));
 }
 
-TEST(ModelDirectory, OdditiesOfTheIndexAreWarnings) {
+TEST(ModelDirectory, HarmlessProblemsOfTheIndexAreWarnings) {
   const TempDir dir;
   write_sharded(dir);
   dir.write(kSecond, safetensors_of({"c", "d"}));
   const auto model = Model::open(dir.path());
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_THAT(model->warnings(), ElementsAre(fmt::format("{}: tensor 'd' of {} is not listed", dir.path(kIndex), kSecond),
-                                             dir.path(kIndex) + ": total_size is 3, the shards hold 4 bytes"));
+  EXPECT_THAT(model->warnings(), ElementsAre(fmt::format("{}: tensor 'd' of {} is not in the index", dir.path(kIndex), kSecond),
+                                             dir.path(kIndex) + ": total_size is 3, but the shards have 4 bytes"));
 }
 
-TEST(ModelDirectory, BrokenShardIsNamed) {
+TEST(ModelDirectory, ErrorNamesAnInvalidShard) {
   const TempDir dir;
   write_sharded(dir);
   dir.write(kSecond, "tiny");
   EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt,
-                    dir.path(kSecond) + ": file of 4 bytes is too small for a SafeTensors header (8 bytes at least)"));
+                    dir.path(kSecond) + ": file of 4 bytes is too small for a SafeTensors header (at least 8 bytes)"));
 }
 
 TEST(ModelDirectory, ConfigIsReadBesideTheWeights) {
@@ -154,14 +154,14 @@ TEST(ModelDirectory, ConfigIsReadBesideTheWeights) {
   EXPECT_EQ(model->config()->hidden_size, 8);
 }
 
-TEST(ModelDirectory, BrokenConfigIsAnError) {
+TEST(ModelDirectory, InvalidConfigIsAnError) {
   const TempDir dir;
   dir.write("model.safetensors", safetensors_of({"a"}));
   dir.write("config.json", "[]");
   EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kCorrupt, dir.path("config.json") + ": the root is not an object"));
   std::filesystem::remove(dir.path("config.json"));
   std::filesystem::create_directory(dir.path("config.json"));
-  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kIo, dir.path("config.json") + ": is not a regular file"));
+  EXPECT_TRUE(fails(Model::open(dir.path()), Errc::kIo, dir.path("config.json") + ": not a regular file"));
 }
 
 TEST(LoadPretrained, OpensADirectoryWithAConfig) {
@@ -174,40 +174,41 @@ TEST(LoadPretrained, OpensADirectoryWithAConfig) {
   EXPECT_TRUE(model->config());
 }
 
-TEST(LoadPretrained, ConfigIsNeeded) {
+TEST(LoadPretrained, NeedsAConfig) {
   const TempDir dir;
   write_sharded(dir);
   EXPECT_TRUE(fails(load_pretrained(dir.path()), Errc::kNotFound, dir.path() + ": no config.json"));
 }
 
-TEST(LoadPretrained, DirectoryIsNeeded) {
+TEST(LoadPretrained, NeedsADirectory) {
   const TempDir dir;
   EXPECT_TRUE(fails(load_pretrained(dir.path("x\n")), Errc::kNotFound, dir.path("x\\n") + ": not a directory"));
   const std::string file = dir.write("model.safetensors", safetensors_of({"a"}));
   EXPECT_TRUE(fails(load_pretrained(file), Errc::kNotFound, file + ": not a directory"));
 }
 
-TEST(LoadPretrained, AllWeightsItLooksForAreNamed) {
+TEST(LoadPretrained, ErrorListsTheExpectedNames) {
   const TempDir dir;
   dir.write("config.json", "{}");
   EXPECT_TRUE(fails(load_pretrained(dir.path()), Errc::kNotFound,
-                    dir.path() + ": no weights: none of model.safetensors.index.json, model.safetensors, weights.safetensors, "
-                                 "weights.mlx is there"));
+                    dir.path() +
+                        ": no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or "
+                        "weights.mlx"));
 }
 
-TEST(LoadPretrained, TakesTheFourNamesAloneAndInOrder) {
+TEST(LoadPretrained, UsesOnlyTheFourNamesInOrder) {
   const TempDir dir;
   dir.write("config.json", "{}");
   dir.write("foo.safetensors", safetensors_of({"foo"}));
   EXPECT_FALSE(load_pretrained(dir.path()));
   dir.write("weights.safetensors", safetensors_of({"w"}));
   EXPECT_TRUE(load_pretrained(dir.path())->has("w"));
-  dir.write("model-00001-of-00002.safetensors", "a download that broke off");
+  dir.write("model-00001-of-00002.safetensors", "an interrupted download");
   dir.write("model.safetensors", safetensors_of({"m"}));
   const auto model = load_pretrained(dir.path());
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_TRUE(model->has("m"));
-  EXPECT_THAT(model->warnings(), ElementsAre("weights.safetensors is ignored: model.safetensors wins"));
+  EXPECT_THAT(model->warnings(), ElementsAre("weights.safetensors is ignored because model.safetensors is used"));
 }
 
 TEST(LoadPretrained, MlxWeightsComeLast) {
@@ -222,7 +223,7 @@ TEST(LoadPretrained, MlxWeightsComeLast) {
   const auto both = load_pretrained(dir.path());
   ASSERT_TRUE(both) << both.error().message;
   EXPECT_EQ(both->format(), Format::kSafetensors);
-  EXPECT_THAT(both->warnings(), ElementsAre("weights.mlx is ignored: weights.safetensors wins"));
+  EXPECT_THAT(both->warnings(), ElementsAre("weights.mlx is ignored because weights.safetensors is used"));
 }
 
 }  // namespace

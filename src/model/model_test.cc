@@ -36,7 +36,7 @@ std::string two_tensors() {
                      raw({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}) + "abcd");
 }
 
-TEST(Model, OfTensorsInMemory) {
+TEST(Model, IsMadeOfTensorsInMemory) {
   const std::string numbers = raw({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F});
   const std::vector<std::uint64_t> matrix{2, 3};
   const std::vector<std::uint64_t> vector{4};
@@ -54,8 +54,8 @@ TEST(Model, OfTensorsInMemory) {
   EXPECT_FALSE(model->view("m"));
   std::vector<TensorView> wrong = tensors;
   wrong[2].bytes = wrong[2].bytes.first(20);
-  EXPECT_TRUE(fails(Model::from_tensors(wrong, "held"), Errc::kInvalidArgument,
-                    "held: tensor 'm': F32 [2, 3] takes 24 bytes, 20 were given"));
+  EXPECT_TRUE(
+      fails(Model::from_tensors(wrong, "held"), Errc::kInvalidArgument, "held: tensor 'm': F32 [2, 3] needs 24 bytes, got 20"));
   wrong = tensors;
   wrong[1].name = "b";
   const auto twice = Model::from_tensors(wrong, "held");
@@ -63,7 +63,7 @@ TEST(Model, OfTensorsInMemory) {
   EXPECT_EQ(twice.error().code, Errc::kInvalidArgument);
 }
 
-TEST(Model, TellsWhatAFileHolds) {
+TEST(Model, DescribesAFile) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", two_tensors());
   const auto model = Model::open(path);
@@ -161,9 +161,9 @@ TEST(Model, ReadIntoCopiesAPart) {
   ASSERT_TRUE(model->read_into("b", 1, space));
   EXPECT_EQ(out, "bc");
   EXPECT_TRUE(fails(model->read_into("b", 3, space), Errc::kInvalidArgument,
-                    "<memory>: tensor 'b': has 4 bytes, 2 were asked for from byte 3 on"));
+                    "<memory>: tensor 'b': cannot read 2 bytes at offset 3: the tensor has 4 bytes"));
   EXPECT_TRUE(fails(model->read_into("b", UINT64_MAX, space), Errc::kInvalidArgument,
-                    "<memory>: tensor 'b': has 4 bytes, 2 were asked for from byte 18446744073709551615 on"));
+                    "<memory>: tensor 'b': cannot read 2 bytes at offset 18446744073709551615: the tensor has 4 bytes"));
 }
 
 TEST(Model, MissingTensorsAreNotFound) {
@@ -224,18 +224,19 @@ TEST(Model, SliceErrorsNameFileAndTensor) {
                     "<memory>: tensor 'b': 2 slices for 1 dimensions"));
 }
 
-TEST(Model, WithoutAMapThereAreNoViews) {
+TEST(Model, PreadAccessHasNoViews) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", two_tensors());
   const auto model = Model::open(path, {.access = Access::kPread});
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_TRUE(fails(model->view("b"), Errc::kUnsupported,
-                    path + ": tensor 'b': opened without a map, so there are no views: use read()"));
+                    path + ": tensor 'b': view() is not available because the file is not memory-mapped (pread access or a "
+                           "network filesystem); use read()"));
   EXPECT_EQ(to_text(model->read("b")->bytes()), "abcd");
   EXPECT_TRUE(model->release("b"));
 }
 
-TEST(Model, FileCutShortWhileOpenIsAnErrorAndNotASignal) {
+TEST(Model, TruncationWhileOpenIsAnErrorAndNotASignal) {
   const TempDir dir;
   const std::string file =
       safetensors(R"({"t":{"dtype":"U8","shape":[1000,1000],"data_offsets":[0,1000000]}})", std::string(1'000'000, 'x'));
@@ -245,7 +246,7 @@ TEST(Model, FileCutShortWhileOpenIsAnErrorAndNotASignal) {
   ASSERT_TRUE(model->view("t"));
   std::filesystem::resize_file(path, 1000);
   const std::string message =
-      fmt::format("{}: tensor 't': file was cut short while open: it has 1000 bytes, it had {}", path, file.size());
+      fmt::format("{}: tensor 't': file was truncated while open: it has 1000 bytes, it had {}", path, file.size());
   EXPECT_TRUE(fails(model->read("t"), Errc::kIo, message));
   EXPECT_TRUE(fails(model->slice("t", std::array{Slice{.start = 500}, Slice{.step = 7}}), Errc::kIo, message));
   EXPECT_TRUE(fails(model->view("t"), Errc::kIo, message));
@@ -253,24 +254,24 @@ TEST(Model, FileCutShortWhileOpenIsAnErrorAndNotASignal) {
   EXPECT_TRUE(fails(model->read_into("t", 999'999, {&last, 1}), Errc::kIo, message));
 }
 
-TEST(Model, FailuresToOpenNameThePath) {
+TEST(Model, ErrorsFromOpenContainThePath) {
   const TempDir dir;
   EXPECT_TRUE(
       fails(Model::open(dir.path("x\n")), Errc::kNotFound, dir.path("x\\n") + ": cannot open: No such file or directory"));
   ASSERT_EQ(::mkfifo(dir.path("fifo").c_str(), 0644), 0);
-  EXPECT_TRUE(fails(Model::open(dir.path("fifo")), Errc::kIo, dir.path("fifo") + ": is not a regular file"));
+  EXPECT_TRUE(fails(Model::open(dir.path("fifo")), Errc::kIo, dir.path("fifo") + ": not a regular file"));
   const std::string path = dir.write("page", "<!DOCTYPE html><html></html>");
   EXPECT_TRUE(fails(Model::open(path), Errc::kCorrupt,
-                    path + ": header of 5789751444030890300 bytes exceeds the limit of 100000000 bytes; this looks like an HTML "
-                           "page, perhaps a server's error message"));
+                    path + ": not a SafeTensors file; this looks like an HTML "
+                           "page, perhaps a server's error message: download the file again"));
 }
 
-TEST(Model, UnreadableFileIsNotSaidToBeMissing) {
+TEST(Model, UnreadableFileIsNotReportedAsMissing) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", two_tensors());
   std::filesystem::permissions(path, std::filesystem::perms::none);
   const WithoutPrivilege unprivileged;
-  if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
+  if (!unprivileged.effective()) GTEST_SKIP() << "running as root, which can read every file, and cannot switch to another user";
   EXPECT_TRUE(fails(Model::open(path), Errc::kIo, path + ": cannot open: Permission denied"));
 }
 
@@ -283,7 +284,7 @@ TEST(Model, OptionsReachTheParser) {
                     "x: header of 22 bytes exceeds the limit of 3 bytes"));
 }
 
-TEST(Model, ViewsOutliveAMove) {
+TEST(Model, ViewsStayValidWhenTheModelMoves) {
   const TempDir dir;
   auto opened = Model::open(dir.write("x.safetensors", two_tensors()));
   ASSERT_TRUE(opened) << opened.error().message;
@@ -295,8 +296,8 @@ TEST(Model, ViewsOutliveAMove) {
   EXPECT_EQ(moved.tensors().size(), 2);
 }
 
-// To be run under the thread sanitizer.
-TEST(Model, ManyThreadsMayUseOneModel) {
+// For the thread sanitizer.
+TEST(Model, IsThreadSafe) {
   constexpr std::size_t kTensors = 8;
   constexpr std::size_t kBytes = 10'000;
   std::string header;

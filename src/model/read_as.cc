@@ -13,12 +13,12 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;  // read at a time: whole values of every dtype that converts
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;  // per read; a whole number of values of every convertible dtype
 
-// The bytes of `elements` values, which F4 may leave half of one over.
+// The size of `elements` values. Fails if they do not fill whole bytes, which can happen with F4.
 Result<std::uint64_t> bytes_of(std::uint64_t elements, DType dtype) {
   const auto bits_in_all = checked_mul(elements, bits(dtype));
-  if (!bits_in_all) return fail(Errc::kUnsupported, "{} values of {} are too many", elements, name(dtype));
+  if (!bits_in_all) return fail(Errc::kUnsupported, "the size of {} values of {} overflows 64 bits", elements, name(dtype));
   if (*bits_in_all % 8 != 0) {
     return fail(Errc::kUnsupported, "{} values of {} do not fill whole bytes", elements, name(dtype));
   }
@@ -27,12 +27,12 @@ Result<std::uint64_t> bytes_of(std::uint64_t elements, DType dtype) {
 
 Result<std::uint64_t> converted_bytes(const TensorInfo& tensor, DType dtype) {
   if (!can_convert(tensor.dtype, dtype)) {
-    return fail(Errc::kUnsupported, "{} does not convert to {}", name(tensor.dtype), name(dtype));
+    return fail(Errc::kUnsupported, "cannot convert {} to {}", name(tensor.dtype), name(dtype));
   }
   return bytes_of(tensor.elements(), dtype);
 }
 
-// Losses of several blocks, as if there were one.
+// Adds the losses of a block to the total.
 void merge(ConversionLoss& all, const ConversionLoss& block, std::uint64_t first_of_block) {
   if (block.count == 0) return;
   const std::uint64_t first = first_of_block + block.first;
@@ -40,11 +40,11 @@ void merge(ConversionLoss& all, const ConversionLoss& block, std::uint64_t first
   all.count += block.count;
 }
 
-// [d0, product of the rest]. Dimensions of zero can hide a product past 64 bits: [0, 2^63, 4].
+// [d0, product of the rest]. The product may overflow even if the tensor is empty: [0, 2^63, 4].
 Result<std::vector<std::uint64_t>> matrix_shape(Shape shape) {
   if (shape.empty()) return std::vector<std::uint64_t>{1, 1};
   const auto columns = checked_elements(shape.subspan(1));
-  if (!columns) return fail(Errc::kUnsupported, "as a matrix it would have more columns than 64 bits can count");
+  if (!columns) return fail(Errc::kUnsupported, "the number of matrix columns overflows 64 bits");
   return std::vector<std::uint64_t>{shape.front(), *columns};
 }
 
@@ -78,7 +78,7 @@ Result<void> Model::State::read_as_into(const TensorInfo& tensor, DType dtype, s
   if (!done) return here(done.error());
   if (loss.count > 0 && on_loss == OnLoss::kRefuse) {
     return here({.code = Errc::kUnsupported,
-                 .message = fmt::format("{} of {} values of {} cannot be kept as {}, the first at {}", loss.count,
+                 .message = fmt::format("{} of {} values of {} cannot be represented as {}, the first at index {}", loss.count,
                                         tensor.elements(), name(tensor.dtype), name(dtype), loss.first)});
   }
   return {};
@@ -100,7 +100,7 @@ Result<void> Model::read_as_into(std::string_view name, DType dtype, std::span<s
   if (out.size() != *bytes) {
     const Error error{
         .code = Errc::kInvalidArgument,
-        .message = fmt::format("is {} bytes of {}, there is room for {}", *bytes, ballast::name(dtype), out.size())};
+        .message = fmt::format("needs {} bytes as {}, but the buffer has {}", *bytes, ballast::name(dtype), out.size())};
     return state_->error_in(*tensor, error);
   }
   return state_->read_as_into(*tensor, dtype, out, on_loss);

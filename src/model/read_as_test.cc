@@ -50,7 +50,7 @@ TEST(ReadAs, TheSameDTypeIsACopy) {
   EXPECT_EQ(test::to_text(tensor->bytes()), "abc");
 }
 
-TEST(ReadAs, FillsMemoryOfTheSizeThatItNeeds) {
+TEST(ReadAs, FillsABufferOfTheRightSize) {
   const std::string file = one_tensor(DType::kBF16, "[2]", raw<std::uint16_t>({0x3f80, 0x4000}));
   const Model model = open(file);
   std::array<float, 2> out{};
@@ -58,12 +58,12 @@ TEST(ReadAs, FillsMemoryOfTheSizeThatItNeeds) {
   EXPECT_TRUE(model.read_as_into("t", DType::kF32, bytes));
   EXPECT_THAT(out, ElementsAre(1, 2));
   EXPECT_TRUE(fails(model.read_as_into("t", DType::kF32, bytes.first(4)), Errc::kInvalidArgument,
-                    "m: tensor 't': is 8 bytes of F32, there is room for 4"));
+                    "m: tensor 't': needs 8 bytes as F32, but the buffer has 4"));
   EXPECT_TRUE(
-      fails(model.read_as_into("t", DType::kC64, bytes), Errc::kUnsupported, "m: tensor 't': BF16 does not convert to C64"));
+      fails(model.read_as_into("t", DType::kC64, bytes), Errc::kUnsupported, "m: tensor 't': cannot convert BF16 to C64"));
 }
 
-TEST(ReadAs, TensorsLongerThanABlockAreWholeAndInOrder) {
+TEST(ReadAs, TensorsLongerThanABlockAreCompleteAndInOrder) {
   std::vector<std::int32_t> numbers(3'000'001);
   std::iota(numbers.begin(), numbers.end(), -1'000'000);
   const std::string_view data(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(std::int32_t));
@@ -73,7 +73,7 @@ TEST(ReadAs, TensorsLongerThanABlockAreWholeAndInOrder) {
   EXPECT_TRUE(std::ranges::equal(floats, numbers, [](float a, std::int32_t b) { return a == static_cast<float>(b); }));
 }
 
-TEST(ReadAs, LossIsRefusedWithItsPlaceUnlessAllowed) {
+TEST(ReadAs, LossIsAnErrorWithItsIndexUnlessAllowed) {
   std::vector<float> numbers(1'000'000, 3.0F);
   numbers[600'000] = 0.5F;
   numbers[900'000] = -1.5F;
@@ -81,15 +81,15 @@ TEST(ReadAs, LossIsRefusedWithItsPlaceUnlessAllowed) {
   const std::string file = one_tensor(DType::kF32, "[1000,1000]", data);
   const Model model = open(file);
   EXPECT_TRUE(fails(model.read_as("t", DType::kI32), Errc::kUnsupported,
-                    "m: tensor 't': 2 of 1000000 values of F32 cannot be kept as I32, the first at 600000"));
+                    "m: tensor 't': 2 of 1000000 values of F32 cannot be represented as I32, the first at index 600000"));
   const auto allowed = values<std::int32_t>(model.read_as("t", DType::kI32, OnLoss::kAllow));
   ASSERT_EQ(allowed.size(), numbers.size());
   EXPECT_EQ(allowed[599'999], 3);
 }
 
-TEST(ReadAs, WhatDoesNotConvertIsUnsupported) {
+TEST(ReadAs, UnsupportedConversionIsAnError) {
   const std::string file = one_tensor(DType::kC64, "[1]", "abcdefgh");
-  EXPECT_TRUE(fails(open(file).read_as("t", DType::kF32), Errc::kUnsupported, "m: tensor 't': C64 does not convert to F32"));
+  EXPECT_TRUE(fails(open(file).read_as("t", DType::kF32), Errc::kUnsupported, "m: tensor 't': cannot convert C64 to F32"));
 }
 
 TEST(ReadAs, HalfAByteIsUnsupported) {
@@ -111,7 +111,7 @@ TEST(ReadAs, UnknownNameIsNotFound) {
   EXPECT_TRUE(fails(open(file).read_2d("u"), Errc::kNotFound, "m: no tensor 'u' among 1"));
 }
 
-TEST(ReadAs, FileCutShortIsAnErrorThatTellsBothSizes) {
+TEST(ReadAs, TruncatedFileIsAnErrorWithBothSizes) {
   const TempDir dir;
   const std::string file = one_tensor(DType::kU8, "[10000]", std::string(10'000, '\1'));
   const std::string path = dir.write("x.safetensors", file);
@@ -120,10 +120,10 @@ TEST(ReadAs, FileCutShortIsAnErrorThatTellsBothSizes) {
   std::filesystem::resize_file(path, 100);
   EXPECT_TRUE(
       fails(model->read_as("t", DType::kF32), Errc::kIo,
-            fmt::format("{}: tensor 't': file was cut short while open: it has 100 bytes, it had {}", path, file.size())));
+            fmt::format("{}: tensor 't': file was truncated while open: it has 100 bytes, it had {}", path, file.size())));
 }
 
-TEST(ReadValues, ConvertsToTheTypeThatIsAskedFor) {
+TEST(ReadValues, ConvertsToTheRequestedType) {
   const std::string bf16 = one_tensor(DType::kBF16, "[2,2]", raw<std::uint16_t>({0x3f80, 0x4000, 0xc040, 0x0000}));
   EXPECT_THAT(open(bf16).read<float>("t").value(), ElementsAre(1, 2, -3, 0));
   EXPECT_THAT(open(bf16).read<double>("t").value(), ElementsAre(1, 2, -3, 0));
@@ -142,17 +142,17 @@ TEST(ReadValues, ConvertsToTheTypeThatIsAskedFor) {
 TEST(ReadValues, RefusesLossUnlessAllowed) {
   const std::string file = one_tensor(DType::kF32, "[2]", raw<float>({3, 0.5F}));
   EXPECT_TRUE(fails(open(file).read<std::int32_t>("t"), Errc::kUnsupported,
-                    "m: tensor 't': 1 of 2 values of F32 cannot be kept as I32, the first at 1"));
+                    "m: tensor 't': 1 of 2 values of F32 cannot be represented as I32, the first at index 1"));
   EXPECT_THAT(open(file).read<std::int32_t>("t", OnLoss::kAllow).value(), testing::SizeIs(2));
 }
 
-TEST(ReadValues, FailsAsReadAsDoes) {
+TEST(ReadValues, FailsLikeReadAs) {
   const std::string complex = one_tensor(DType::kC64, "[1]", "abcdefgh");
-  EXPECT_TRUE(fails(open(complex).read<float>("t"), Errc::kUnsupported, "m: tensor 't': C64 does not convert to F32"));
+  EXPECT_TRUE(fails(open(complex).read<float>("t"), Errc::kUnsupported, "m: tensor 't': cannot convert C64 to F32"));
   EXPECT_TRUE(fails(open(complex).read<float>("u"), Errc::kNotFound, "m: no tensor 'u' among 1"));
 }
 
-TEST(Read2d, GivesTheFirstDimensionByTheRest) {
+TEST(Read2d, HasTheFirstDimensionByTheRest) {
   struct Case {
     std::string_view shape;
     std::vector<std::uint64_t> matrix;
@@ -179,8 +179,8 @@ TEST(Read2d, GivesTheFirstDimensionByTheRest) {
 
 TEST(Read2d, ColumnsPast64BitsAreUnsupported) {
   const std::string file = one_tensor(DType::kU8, "[0,9223372036854775808,4]", "");
-  EXPECT_TRUE(fails(open(file).read_2d("t"), Errc::kUnsupported,
-                    "m: tensor 't': as a matrix it would have more columns than 64 bits can count"));
+  EXPECT_TRUE(
+      fails(open(file).read_2d("t"), Errc::kUnsupported, "m: tensor 't': the number of matrix columns overflows 64 bits"));
 }
 
 TEST(ReadAll2d, KeepsTheOrderOfTheModel) {
@@ -198,7 +198,7 @@ TEST(ReadAll2d, KeepsTheOrderOfTheModel) {
 
 TEST(ReadAll2d, FailsWithTheFirstTensorThatDoesNotConvert) {
   const std::string file = one_tensor(DType::kC64, "[1]", "abcdefgh");
-  EXPECT_TRUE(fails(open(file).read_all_2d(), Errc::kUnsupported, "m: tensor 't': C64 does not convert to F32"));
+  EXPECT_TRUE(fails(open(file).read_all_2d(), Errc::kUnsupported, "m: tensor 't': cannot convert C64 to F32"));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace ballast {
 
-// The config.json of a folder, if it has one. A quantization_config.json beside it makes the model quantized, too. Errors name
-// the file.
+// Reads the config.json of a folder, if it exists. A quantization_config.json beside it also marks the model as quantized. Error
+// messages contain the file.
 Result<std::optional<ModelConfig>> read_config(const Folder& folder);
 
 }  // namespace ballast

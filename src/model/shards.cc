@@ -35,12 +35,12 @@ JoinedTables join_tables(std::span<const Shard> shards) {
 }
 
 void check_total_size(std::span<const Shard> shards, const safetensors::ShardIndex& index, const std::string& index_path,
-                      std::vector<std::string>& oddities) {
+                      std::vector<std::string>& warnings) {
   std::uint64_t bytes = 0;
   for (const Shard& shard : shards) bytes += shard.source->size() - shard.header.data_start;
   if (index.total_size && *index.total_size != bytes) {
-    oddities.push_back(
-        fmt::format("{}: total_size is {}, the shards hold {} bytes", shown(index_path), *index.total_size, bytes));
+    warnings.push_back(
+        fmt::format("{}: total_size is {}, but the shards have {} bytes", shown(index_path), *index.total_size, bytes));
   }
 }
 
@@ -56,7 +56,7 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
   auto source = open_path(path, read_options(options));
   if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
-    return fail(Errc::kNotFound, "{}: shard '{}' is missing", shown(index_path), name_of(path));
+    return fail(Errc::kNotFound, "{}: shard '{}' is missing; download it", shown(index_path), name_of(path));
   }
   if (!source) return fail_at(shown(path), source.error());
   return read_shard(path, std::move(*source), options);
@@ -76,8 +76,8 @@ Shard make_shard(std::string path, std::unique_ptr<Source> source, Bytes front, 
 
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options) {
   if (file_name(path).ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
-  constexpr std::uint64_t kFirstRead = 16 << 10;  // more costs page faults; what a longer header has besides is read at once, too
-  constexpr std::uint64_t kWholeRead = 4 << 20;   // the text of more is not worth its memory
+  constexpr std::uint64_t kFirstRead = 16 << 10;  // more would cost page faults; the rest of a longer header takes one more read
+  constexpr std::uint64_t kWholeRead = 4 << 20;   // longer headers are parsed in pieces to save memory
   const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
   const auto error_here = [&](const Error& error) { return fail_at(shown(path), error); };
 
@@ -87,7 +87,7 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   const auto data_start = safetensors::read_data_start({front.get(), have}, source->size(), limits);
   if (!data_start) return error_here(data_start.error());
 
-  if (*data_start > kWholeRead && !is_uri(path)) {  // a server would be asked for every piece
+  if (*data_start > kWholeRead && !is_uri(path)) {  // on a server, every piece would be a request
     auto header = safetensors::read_header(*source, *data_start, limits);
     if (!header) return error_here(header.error());
     if (*header) return make_shard(std::move(path), std::move(source), nullptr, std::move(**header));
@@ -120,12 +120,12 @@ ShardReport check_shards(std::span<const Shard> shards, const safetensors::Shard
   if (shards.size() < 2 && index == nullptr) return report;
   report.joined = join_tables(shards);
   const std::span<const TensorInfo> tensors = report.joined.tensors;
-  const auto holder = [&](std::uint32_t position) -> const Shard& { return shards[tensors[position].file]; };
-  const auto clashes = report.joined.index.insert_first(tensors);
-  for (const auto& [first, second] : clashes) {
+  const auto shard_of = [&](std::uint32_t position) -> const Shard& { return shards[tensors[position].file]; };
+  const auto duplicates = report.joined.index.insert_first(tensors);
+  for (const auto& [first, second] : duplicates) {
     report.contradictions.push_back(Error{.code = Errc::kCorrupt,
-                                          .message = fmt::format("{}: tensor {} is also in {}", shown(holder(second).path),
-                                                                 quote(tensors[second].name), name_of(holder(first).path))});
+                                          .message = fmt::format("{}: tensor {} is also in {}", shown(shard_of(second).path),
+                                                                 quote(tensors[second].name), name_of(shard_of(first).path))});
   }
   if (index == nullptr) return report;
 
@@ -139,25 +139,25 @@ ShardReport check_shards(std::span<const Shard> shards, const safetensors::Shard
     if (position) listed[*position] = true;
     const auto claimed = by_path.find(join_path(folder, shard_name));
     all_open = all_open && claimed != by_path.end();
-    if (claimed == by_path.end() || (position && &holder(*position) == claimed->second)) continue;
+    if (claimed == by_path.end() || (position && &shard_of(*position) == claimed->second)) continue;
     if (claimed->second->header.index.find(claimed->second->header.tensors, tensor)) continue;
-    const std::string truth = position ? "it is in " + name_of(holder(*position).path) : "no shard that the index names has it";
+    const std::string truth = position ? "it is in " + name_of(shard_of(*position).path) : "no shard of the index contains it";
     report.contradictions.push_back(Error{.code = Errc::kCorrupt,
                                           .message = fmt::format("{}: tensor {} should be in {}, but {}", shown(index_path),
                                                                  quote(tensor), escape(shard_name), truth)});
   }
-  for (const auto& [first, second] : clashes) listed[second] = listed[first];
+  for (const auto& [first, second] : duplicates) listed[second] = listed[first];
   std::uint64_t unlisted = 0;
   std::string first_unlisted;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     if (listed[i] || unlisted++ > 0) continue;
-    first_unlisted = fmt::format("{} of {}", quote(tensors[i].name), name_of(holder(i).path));
+    first_unlisted = fmt::format("{} of {}", quote(tensors[i].name), name_of(shard_of(i).path));
   }
   if (unlisted > 0) {
-    report.oddities.push_back(fmt::format("{}: tensor {} is not listed{}", shown(index_path), first_unlisted,
-                                          unlisted > 1 ? fmt::format(", nor are {} others", unlisted - 1) : ""));
+    report.warnings.push_back(fmt::format("{}: tensor {} is not in the index{}", shown(index_path), first_unlisted,
+                                          unlisted > 1 ? fmt::format(" (and {} more)", unlisted - 1) : ""));
   }
-  if (all_open) check_total_size(shards, *index, index_path, report.oddities);
+  if (all_open) check_total_size(shards, *index, index_path, report.warnings);
   return report;
 }
 

@@ -16,36 +16,36 @@
 
 namespace ballast {
 
-// One weight file with its header read. Errors name the file.
+// One weight file with a parsed header. Error messages contain the file.
 struct Shard {
   std::string path;
   Format format = Format::kSafetensors;
   std::uint64_t file_size = 0;
-  std::unique_ptr<Source> source;  // of tensor data in binary: the file itself, or what stands for it
-  Bytes front;                     // what the header's names borrow from, unless it keeps them itself
+  std::unique_ptr<Source> source;  // binary tensor data: the file itself, or decoded MLX JSON
+  Bytes front;                     // the header's names point into it, unless the header owns them
   TensorTable header;
 };
 
-// Each of the files, in their order; those on servers at the same time. `index_path` names the index that lists them, empty
-// without one.
+// Opens the files and returns them in the same order; remote files are opened in parallel. `index_path` is the index that lists
+// them, or empty.
 std::vector<Result<Shard>> open_shards(std::span<const std::string> paths, const std::string& index_path,
                                        const OpenOptions& options);
 Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const OpenOptions& options);
 
-// The tables of all shards as one; `file` counts the shards.
+// The tables of all shards in one; TensorInfo::file is the number of the shard.
 struct JoinedTables {
   LargeVector<TensorInfo> tensors;
-  NameIndex index;  // of `tensors`; of those with one name, the first
+  NameIndex index;  // for `tensors`; has the first tensor of each name
 };
 
-// How shards and index contradict each other.
+// Contradictions between shards and index.
 struct ShardReport {
-  std::vector<Error> contradictions;  // a tensor in two shards, in none, in another than the index says
-  std::vector<std::string> oddities;  // a tensor that the index does not list, a wrong total_size: common, and harmless
-  JoinedTables joined;                // empty of a file without an index, which needs none
+  std::vector<Error> contradictions;  // a tensor in two shards, in none, or in another one than the index says
+  std::vector<std::string> warnings;  // a tensor that is not in the index, a wrong total_size: common and harmless
+  JoinedTables joined;                // empty for a single file without an index
 };
 
-// `index` may be null. Entries whose shard is not among `shards` are passed over: it could not be opened, which has been said.
+// `index` may be null. Ignores entries whose shard is not in `shards`: it could not be opened, which is reported elsewhere.
 ShardReport check_shards(std::span<const Shard> shards, const safetensors::ShardIndex* index, const std::string& index_path);
 
 }  // namespace ballast

@@ -16,7 +16,7 @@ using test::TempDir;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Shards in memory. Their headers borrow from their own copies, but not their data.
+// Shards in memory. They own their headers but not their data.
 class Shards {
  public:
   void add(std::string path, const std::vector<std::string>& tensors) {
@@ -51,7 +51,7 @@ TEST(ReadShard, HeaderLargerThanTheFirstReadIsFetchedWhole) {
   EXPECT_EQ(shard->header.tensors.back().name, "layers.4999.weight");
 }
 
-// The text of a header that is read in pieces: 5 MiB at least, of tensors of one byte.
+// A header that is read in pieces: at least 5 MiB, with tensors of one byte.
 std::string long_header() {
   std::string text;
   for (int i = 0; text.size() < 5 << 20; ++i) {
@@ -61,7 +61,7 @@ std::string long_header() {
   return text + "}";
 }
 
-TEST(ReadShard, OfALongHeaderOnlyTheNamesAreKept) {
+TEST(ReadShard, LongHeaderKeepsOnlyTheNames) {
   const std::string text = long_header();
   const auto tensors = static_cast<std::size_t>(std::ranges::count(text, '{')) - 1;
   const std::string file = safetensors(text, std::string(tensors, 'x'));
@@ -75,7 +75,7 @@ TEST(ReadShard, OfALongHeaderOnlyTheNamesAreKept) {
   }
 }
 
-TEST(ReadShard, ErrorsInALongHeaderAreThoseOfTheWholeText) {
+TEST(ReadShard, ErrorsInALongHeaderAreTheSameAsInAShortOne) {
   const std::string text = long_header();
   const auto tensors = static_cast<std::size_t>(std::ranges::count(text, '{')) - 1;
   const auto replaced = [&](std::size_t at, std::string_view by) { return std::string(text).replace(at, by.size(), by); };
@@ -84,8 +84,8 @@ TEST(ReadShard, ErrorsInALongHeaderAreThoseOfTheWholeText) {
   for (const std::string& wrong : {
            replaced(text.size() - 1, "]"),                                       // not JSON at the end
            replaced(10, "\xff"),                                                 // not UTF-8
-           replaced(middle, "x").replace(last + 1, 1, "\xff"),                   // neither: UTF-8 is looked at first
-           replaced(last, "\"layers.0.weight\":   "),                            // a name twice
+           replaced(middle, "x").replace(last + 1, 1, "\xff"),                   // neither: UTF-8 is checked first
+           replaced(last, "\"layers.0.weight\":   "),                            // a duplicate name
            replaced(middle, "'"),                                                // not JSON in the middle
            std::string(text).replace(text.find("\"U8\"", middle), 4, "\"U7\""),  // an unknown dtype
            text + "x",                                                           // more than one value
@@ -97,27 +97,28 @@ TEST(ReadShard, ErrorsInALongHeaderAreThoseOfTheWholeText) {
     EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(file)), {}), whole.error().code, "f: " + whole.error().message));
   }
   const std::string file = safetensors(text, std::string(tensors - 1, 'x'));
-  EXPECT_TRUE(fails(
-      read_shard("f", open_memory(as_bytes(file)), {}), Errc::kCorrupt,
-      fmt::format("f: file is truncated: tensors need {} bytes of data, the file has {} (1 missing)", tensors, tensors - 1)));
+  EXPECT_TRUE(
+      fails(read_shard("f", open_memory(as_bytes(file)), {}), Errc::kCorrupt,
+            fmt::format("f: file is truncated: tensors need {} bytes of data, the file has {} (1 missing); download it again",
+                        tensors, tensors - 1)));
 }
 
-TEST(ReadShard, ErrorsNameTheFileEscaped) {
+TEST(ReadShard, ErrorsContainTheEscapedFile) {
   EXPECT_TRUE(
       fails(read_shard("a\n\x1b", open_memory(as_bytes("{}")), {}), Errc::kCorrupt,
-            R"(a\n\x1b: file of 2 bytes is too small for a SafeTensors header (8 bytes at least); this looks like JSON)"));
+            R"(a\n\x1b: file of 2 bytes is too small for a SafeTensors header (at least 8 bytes); this looks like JSON)"));
   EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(safetensors("[]"))), {}), Errc::kCorrupt,
                     "f: invalid JSON in header: expected '{' at byte 8 of 10"));
 }
 
-TEST(ReadShard, LimitsArePassedOn) {
+TEST(ReadShard, LimitsApply) {
   const std::string file = safetensors(R"({"a":["U8",[0],[0,0]]})");
   EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(file)), {.max_header_bytes = 4}), Errc::kCorrupt,
                     "f: header of 22 bytes exceeds the limit of 4 bytes"));
   EXPECT_TRUE(read_shard("f", open_memory(as_bytes(file)), {.strictness = Strictness::kReference}));
 }
 
-// Claims a size that it cannot deliver.
+// Reports a larger size than it has.
 class ShortSource final : public Source {
  public:
   explicit ShortSource(std::string bytes, std::uint64_t size) : bytes_(std::move(bytes)), size_(size) {}
@@ -135,7 +136,7 @@ class ShortSource final : public Source {
   std::uint64_t size_;
 };
 
-TEST(ReadShard, ReadErrorsNameTheFile) {
+TEST(ReadShard, ReadErrorsContainTheFile) {
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>("abc", 100), {}), Errc::kIo, "f: gone"));
   const std::string front = test::safetensors_claiming(1 << 20, std::string(128 << 10, ' '));
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>(front, 2 << 20), {}), Errc::kIo, "f: gone"));
@@ -143,11 +144,11 @@ TEST(ReadShard, ReadErrorsNameTheFile) {
   EXPECT_TRUE(fails(read_shard("f", std::make_unique<ShortSource>(long_front, 16 << 20), {}), Errc::kIo, "f: gone"));
 }
 
-TEST(OpenShards, ErrorsNameTheFile) {
+TEST(OpenShards, ErrorsContainTheFile) {
   const TempDir dir;
   const auto open_one = [](const std::string& path) { return std::move(open_shards({&path, 1}, "", {}).front()); };
   EXPECT_TRUE(fails(open_one(dir.path("f")), Errc::kNotFound, dir.path("f") + ": cannot open: No such file or directory"));
-  EXPECT_TRUE(fails(open_one(dir.path()), Errc::kIo, dir.path() + ": is not a regular file"));
+  EXPECT_TRUE(fails(open_one(dir.path()), Errc::kIo, dir.path() + ": not a regular file"));
 }
 
 TEST(CheckShards, OneFileWithoutAnIndexIsFine) {
@@ -155,7 +156,7 @@ TEST(CheckShards, OneFileWithoutAnIndexIsFine) {
   shards.add("/m/a.safetensors", {"t"});
   const ShardReport report = check_shards(shards.all(), nullptr, "");
   EXPECT_THAT(report.contradictions, IsEmpty());
-  EXPECT_THAT(report.oddities, IsEmpty());
+  EXPECT_THAT(report.warnings, IsEmpty());
 }
 
 TEST(CheckShards, TensorInTwoShardsIsAContradiction) {
@@ -166,7 +167,7 @@ TEST(CheckShards, TensorInTwoShardsIsAContradiction) {
               ElementsAre("/m/b.safetensors: tensor 't' is also in a.safetensors"));
 }
 
-TEST(CheckShards, EveryTensorInTwoShardsIsNamedInOrder) {
+TEST(CheckShards, ReportsEveryTensorInTwoShardsInOrder) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t", "u"});
   shards.add("/m/b.safetensors", {"v", "t"});
@@ -178,14 +179,14 @@ TEST(CheckShards, EveryTensorInTwoShardsIsNamedInOrder) {
                           "/m/c.safetensors: tensor 't' is also in a.safetensors"));
 }
 
-TEST(CheckShards, TensorInTwoShardsIsListedInEither) {
+TEST(CheckShards, TensorInTwoShardsMayBeListedForEither) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t"});
   shards.add("/m/b.safetensors", {"t"});
   const safetensors::ShardIndex index{.entries = {{.tensor = "t", .shard = "b.safetensors"}}};
   const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
   EXPECT_THAT(messages(report.contradictions), ElementsAre("/m/b.safetensors: tensor 't' is also in a.safetensors"));
-  EXPECT_THAT(report.oddities, IsEmpty());
+  EXPECT_THAT(report.warnings, IsEmpty());
 }
 
 TEST(CheckShards, TablesAreJoinedInTheOrderOfTheShards) {
@@ -208,8 +209,8 @@ TEST(CheckShards, TensorThatItsShardLacksIsAContradiction) {
       .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "a.safetensors"}}};
   const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
   EXPECT_THAT(messages(report.contradictions),
-              ElementsAre("/m/i.json: tensor 'u' should be in a.safetensors, but no shard that the index names has it"));
-  EXPECT_THAT(report.oddities, IsEmpty());
+              ElementsAre("/m/i.json: tensor 'u' should be in a.safetensors, but no shard of the index contains it"));
+  EXPECT_THAT(report.warnings, IsEmpty());
 }
 
 TEST(CheckShards, TensorInAnotherShardThanListedIsAContradiction) {
@@ -222,32 +223,32 @@ TEST(CheckShards, TensorInAnotherShardThanListedIsAContradiction) {
               ElementsAre("/m/i.json: tensor 't' should be in sub/b.safetensors, but it is in a.safetensors"));
 }
 
-TEST(CheckShards, EntriesOfShardsThatCouldNotBeOpenedArePassedOver) {
+TEST(CheckShards, EntriesOfShardsThatCouldNotBeOpenedAreIgnored) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t"});
   const safetensors::ShardIndex index{
       .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "b.safetensors"}}, .total_size = 7};
   const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
   EXPECT_THAT(report.contradictions, IsEmpty());
-  EXPECT_THAT(report.oddities, IsEmpty());
+  EXPECT_THAT(report.warnings, IsEmpty());
 }
 
-TEST(CheckShards, UnlistedTensorsAndAWrongTotalAreOddities) {
+TEST(CheckShards, UnlistedTensorsAndAWrongTotalAreWarnings) {
   Shards shards;
   shards.add("/m/a.safetensors", {"t", "\\u001b"});
   const safetensors::ShardIndex index{.entries = {{.tensor = "t", .shard = "a.safetensors"}}, .total_size = 7};
   const ShardReport report = check_shards(shards.all(), &index, "/m/i.json");
   EXPECT_THAT(report.contradictions, IsEmpty());
-  EXPECT_THAT(report.oddities, ElementsAre(R"(/m/i.json: tensor '\x1b' of a.safetensors is not listed)",
-                                           "/m/i.json: total_size is 7, the shards hold 2 bytes"));
+  EXPECT_THAT(report.warnings, ElementsAre(R"(/m/i.json: tensor '\x1b' of a.safetensors is not in the index)",
+                                           "/m/i.json: total_size is 7, but the shards have 2 bytes"));
 }
 
-TEST(CheckShards, RightTotalIsNotOdd) {
+TEST(CheckShards, RightTotalGivesNoWarning) {
   Shards shards;
   shards.add("a.safetensors", {"t", "u"});
   const safetensors::ShardIndex index{
       .entries = {{.tensor = "t", .shard = "a.safetensors"}, {.tensor = "u", .shard = "a.safetensors"}}, .total_size = 2};
-  EXPECT_THAT(check_shards(shards.all(), &index, "i.json").oddities, IsEmpty());
+  EXPECT_THAT(check_shards(shards.all(), &index, "i.json").warnings, IsEmpty());
 }
 
 }  // namespace

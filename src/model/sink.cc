@@ -16,7 +16,7 @@
 namespace ballast {
 namespace {
 
-// What the ending of a path stands for; empty for a directory.
+// The format by the suffix of a path; empty for a directory.
 std::optional<Format> single_file_format(std::string_view path) {
   if (path.ends_with(kSafetensorsSuffix)) return Format::kSafetensors;
   if (path.ends_with(kMlxJsonSuffix)) return Format::kMlxJson;
@@ -31,16 +31,16 @@ Result<void> check_tensors(std::span<const TensorSpec> tensors, const Metadata& 
   return {};
 }
 
-// What a name ends in that is not the name of a directory.
-std::string_view foreign_ending(std::string_view path) {
-  for (const std::string_view ending :
+// The suffix of a file format that cannot be written. Such a path is surely not meant as a directory.
+std::string_view foreign_suffix(std::string_view path) {
+  for (const std::string_view suffix :
        {".bin", ".ckpt", ".gguf", ".h5", ".json", ".npy", ".npz", ".onnx", ".parquet", ".pt", ".pth"}) {
-    if (path.ends_with(ending)) return ending;
+    if (path.ends_with(suffix)) return suffix;
   }
   return {};
 }
 
-// The public face of a writer.
+// The public interface of a TensorWriter.
 class WriterSink final : public Sink {
  public:
   explicit WriterSink(std::unique_ptr<TensorWriter> writer) : writer_(std::move(writer)) {}
@@ -58,30 +58,30 @@ class WriterSink final : public Sink {
 
 Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& path, std::vector<TensorSpec> tensors,
                                                            const SinkOptions& options, const WriterExtras& extras) {
-  const auto ending = single_file_format(path);
-  const Format format = options.format.value_or(ending.value_or(Format::kSafetensors));
-  if (ending && format != *ending) {
-    return fail(Errc::kInvalidArgument, "{}: the ending says {}, the format asked for is {}", escape(path), name(*ending),
+  const auto by_suffix = single_file_format(path);
+  const Format format = options.format.value_or(by_suffix.value_or(Format::kSafetensors));
+  if (by_suffix && format != *by_suffix) {
+    return fail(Errc::kInvalidArgument, "{}: the suffix means {}, but the requested format is {}", escape(path), name(*by_suffix),
                 name(format));
   }
-  if (const std::string_view foreign = foreign_ending(path); !foreign.empty()) {
-    return fail(Errc::kInvalidArgument, "{}: {} cannot be written; files end in .safetensors or .mlx, all else is a directory",
+  if (const std::string_view foreign = foreign_suffix(path); !foreign.empty()) {
+    return fail(Errc::kInvalidArgument, "{}: cannot write {} files; give a .safetensors or .mlx file, or a directory",
                 escape(path), foreign);
   }
-  if (options.max_shard_bytes != 0 && (ending || format != Format::kSafetensors)) {
-    return fail(Errc::kInvalidArgument, "{}: shards need a directory of SafeTensors", escape(path));
+  if (options.max_shard_bytes != 0 && (by_suffix || format != Format::kSafetensors)) {
+    return fail(Errc::kInvalidArgument, "{}: shards can only be written to a directory, as SafeTensors", escape(path));
   }
   if (auto checked = check_tensors(tensors, options.metadata); !checked) return fail_at(escape(path), checked.error());
   if (!extras.resume_key.empty() && format != Format::kSafetensors) {
-    return fail(Errc::kInvalidArgument, "{}: only SafeTensors can be resumed", escape(path));
+    return fail(Errc::kInvalidArgument, "{}: only SafeTensors output can be resumed", escape(path));
   }
-  auto output = TRY(ending ? Output::file(path) : Output::directory(path));
+  auto output = TRY(by_suffix ? Output::file(path) : Output::directory(path));
   const TensorWriterOptions writer{.metadata = options.metadata,
                                    .keep_empty_metadata = options.keep_empty_metadata,
                                    .max_shard_bytes = options.max_shard_bytes,
                                    .sync = options.sync,
                                    .threads = extras.threads,
-                                   .companions = ending ? std::span<const Companion>() : extras.companions,
+                                   .companions = by_suffix ? std::span<const Companion>() : extras.companions,
                                    .resume_key = extras.resume_key,
                                    .side_files = extras.side_files,
                                    .index_metadata = extras.index_metadata};

@@ -11,13 +11,13 @@
 
 namespace ballast {
 
-// What the library's own jobs ask of an output, besides what users may.
+// Options that only the library's own jobs use.
 struct WriterExtras {
   std::span<const Companion> companions;
   std::string resume_key;
   std::span<const SideFile> side_files;
   std::string index_metadata;
-  unsigned threads = 0;  // for what the writer does itself, such as writing numbers as text; 0: one per core
+  unsigned threads = 0;  // for the writer's own work, such as formatting numbers as text; 0: one per core
 };
 
 // create_sink() for the library's own jobs.

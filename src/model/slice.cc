@@ -37,7 +37,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 Result<Slice> parse_slice(std::string_view text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2 || parts.size() > 3) {
-    return fail(Errc::kInvalidArgument, "'{}' is not of the form start:stop or start:stop:step", escape(text));
+    return fail(Errc::kInvalidArgument, "'{}' is not a slice; expected start:stop or start:stop:step", escape(text));
   }
   const auto start = parse_bound(parts[0]);
   const auto stop = parse_bound(parts[1]);
@@ -95,7 +95,7 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
   for (const SliceRange& range : ranges) plan.shape.push_back(range.count);
   if (empty) return plan;
 
-  // No dimension is 0, so every stride below is at most the tensor's size in bits, and must fit a signed number.
+  // No dimension is 0, so every stride below is at most the tensor's size in bits, which must fit into a signed number.
   if (const auto elements = checked_elements(shape); !elements || *elements > INT64_MAX / bits(dtype)) {
     return fail(Errc::kUnsupported, "shape {} of {} is too large to slice", to_string(shape), name(dtype));
   }
@@ -124,8 +124,8 @@ Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> sl
   }
   const auto whole_bytes = [](auto bit_count) { return bit_count % 8 == 0; };
   if (!whole_bytes(first) || !whole_bytes(run) || !std::ranges::all_of(steps, whole_bytes, &BitStep::stride)) {
-    return fail(Errc::kUnsupported, "slice of {} does not fall on byte bounds: runs of {} bits from bit {}", name(dtype), run,
-                first);
+    return fail(Errc::kUnsupported, "slice of {} does not start and end at byte boundaries: runs of {} bits from bit {}",
+                name(dtype), run, first);
   }
   plan.first = first / 8;
   plan.run = run / 8;

@@ -19,7 +19,7 @@ using ::testing::Pair;
 
 using Dims = std::vector<std::uint64_t>;
 
-// Notes every read.
+// Records every read.
 class CountingSource final : public Source {
  public:
   explicit CountingSource(std::string bytes) : bytes_(std::move(bytes)), memory_(open_memory(as_bytes(bytes_))) {}
@@ -39,7 +39,7 @@ class CountingSource final : public Source {
   mutable std::vector<std::pair<std::uint64_t, std::uint64_t>> reads_;
 };
 
-// The positions that Python's range(size)[start:stop:step] takes, found one by one.
+// The positions in Python's range(size)[start:stop:step], found one by one.
 std::vector<std::uint64_t> positions(const Slice& slice, std::int64_t size) {
   const auto wrap = [&](std::int64_t bound) { return bound < 0 ? bound + size : bound; };
   std::vector<std::uint64_t> taken;
@@ -95,7 +95,7 @@ std::string counted_bytes(std::size_t size) {
   return bytes;
 }
 
-// Compares a slice of elements of whole bytes with one taken index by index. The tensor begins at byte 3 of its source.
+// Compares a slice of a byte-sized dtype with one made index by index. The tensor starts at byte 3 of its source.
 void expect_same_as_by_index(const Dims& shape, DType dtype, std::span<const Slice> slices) {
   const std::size_t width = bits(dtype) / 8;
   const std::uint64_t elements = std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
@@ -135,7 +135,7 @@ TEST(Slice, TwoDimensionsMatchPythonForAllBoundsAndSteps) {
   }
 }
 
-// Of every kind of slice one.
+// One slice of every kind.
 const std::array<Slice, 8> kSomeSlices{{
     {},
     {.start = 1},
@@ -162,7 +162,7 @@ TEST(Slice, ThreeDimensionsMatchPython) {
   }
 }
 
-TEST(Slice, ScalarIsTakenWhole) { expect_same_as_by_index({}, DType::kF64, {}); }
+TEST(Slice, ScalarIsReadWhole) { expect_same_as_by_index({}, DType::kF64, {}); }
 
 // Element i of an F4 tensor is nibble i, the low one of each byte first.
 unsigned nibble(std::string_view bytes, std::uint64_t i) {
@@ -179,7 +179,7 @@ bool comes_in_whole_bytes(std::span<const std::uint64_t> elements) {
   return true;
 }
 
-// Compares a slice of an F4 tensor with one taken nibble by nibble; false if it was refused.
+// Compares a slice of an F4 tensor with one made nibble by nibble. Returns false if it was refused.
 bool expect_same_as_by_nibble(const Dims& shape, std::span<const Slice> slices) {
   const std::string bytes("\x10\x32\x54\x76\x98\xba\xdc\xfe\x0f\x2e\x4d\x6c", 12);
   const Expected expected = slice_by_index(shape, slices);
@@ -197,7 +197,7 @@ bool expect_same_as_by_nibble(const Dims& shape, std::span<const Slice> slices) 
   return true;
 }
 
-TEST(Slice, F4IsSlicedExactlyWhereEveryByteComesWhole) {
+TEST(Slice, F4IsSlicedOnlyInWholeBytes) {
   int taken = 0;
   int refused = 0;
   const auto count = [&](bool was_taken) { ++(was_taken ? taken : refused); };
@@ -211,14 +211,14 @@ TEST(Slice, F4IsSlicedExactlyWhereEveryByteComesWhole) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(Slice, PackedValuesOffByteBoundsAreUnsupported) {
+TEST(Slice, PackedValuesOffByteBoundariesAreUnsupported) {
   const auto plan = [](DType dtype, const Slice& slice) { return plan_slice(Dims{8}, dtype, {&slice, 1}); };
   EXPECT_TRUE(fails(plan(DType::kF4, {.start = 1}), Errc::kUnsupported,
-                    "slice of F4 does not fall on byte bounds: runs of 28 bits from bit 4"));
+                    "slice of F4 does not start and end at byte boundaries: runs of 28 bits from bit 4"));
   EXPECT_TRUE(fails(plan(DType::kF4, {.step = 2}), Errc::kUnsupported,
-                    "slice of F4 does not fall on byte bounds: runs of 4 bits from bit 0"));
+                    "slice of F4 does not start and end at byte boundaries: runs of 4 bits from bit 0"));
   EXPECT_TRUE(fails(plan(DType::kF6E2M3, {.start = 1, .stop = 5}), Errc::kUnsupported,
-                    "slice of F6_E2M3 does not fall on byte bounds: runs of 24 bits from bit 6"));
+                    "slice of F6_E2M3 does not start and end at byte boundaries: runs of 24 bits from bit 6"));
   const auto halves = plan(DType::kF6E2M3, {.start = 4});
   ASSERT_TRUE(halves) << halves.error().message;
   EXPECT_EQ(halves->first, 3);
@@ -255,13 +255,13 @@ TEST(Slice, HugeDimensionsOfEmptyTensorsKeepTheirSize) {
   EXPECT_EQ(plan->bytes, 0);
 }
 
-TEST(Slice, HugeDimensionsAreOnlyTakenWhole) {
+TEST(Slice, HugeDimensionsCannotBeSliced) {
   const std::array<Slice, 2> slices{Slice{}, Slice{.step = -1}};
   EXPECT_TRUE(fails(plan_slice(Dims{0, std::uint64_t{1} << 63}, DType::kU8, slices), Errc::kUnsupported,
                     "dimension 1 of 9223372036854775808 is too large to slice"));
 }
 
-TEST(Slice, TensorsPastAnyFileAreRefused) {
+TEST(Slice, TensorsTooLargeForAFileAreRefused) {
   EXPECT_TRUE(fails(plan_slice(Dims{std::uint64_t{1} << 60}, DType::kU64, {}), Errc::kUnsupported,
                     "shape [1152921504606846976] of U64 is too large to slice"));
 }
@@ -285,7 +285,7 @@ TEST(SliceReads, RowsAreOneReadOfTheirBytes) {
   EXPECT_THAT(source.reads(), ElementsAre(Pair(408, 120)));
 }
 
-TEST(SliceReads, RunsFarApartAreReadAlone) {
+TEST(SliceReads, DistantRunsAreReadSeparately) {
   const CountingSource source(counted_bytes(std::size_t{4} * 100'000));
   const std::array slices{Slice{}, Slice{.start = 7, .stop = 9}};
   const auto plan = plan_slice(Dims{4, 100'000}, DType::kU8, slices);
@@ -295,7 +295,7 @@ TEST(SliceReads, RunsFarApartAreReadAlone) {
   EXPECT_THAT(source.reads(), ElementsAre(Pair(7, 2), Pair(100'007, 2), Pair(200'007, 2), Pair(300'007, 2)));
 }
 
-TEST(SliceReads, RunsCloseTogetherShareAReadFromTheFirstToTheLast) {
+TEST(SliceReads, CloseRunsShareARead) {
   const CountingSource source(counted_bytes(1000));
   const std::array slices{Slice{.start = 900, .stop = 100, .step = -100}};
   const auto plan = plan_slice(Dims{1000}, DType::kU8, slices);
@@ -327,18 +327,18 @@ TEST(SliceReads, EmptySliceReadsNothing) {
   EXPECT_THAT(source.reads(), IsEmpty());
 }
 
-TEST(SliceReads, ErrorsArePassedOn) {
+TEST(SliceReads, ReturnsErrors) {
   const CountingSource source(counted_bytes(10));
   const auto far = plan_slice(Dims{2, 100'000}, DType::kU8, std::array{Slice{}, Slice{.stop = 1}});
   ASSERT_TRUE(far);
   std::vector<std::byte> out(2);
-  EXPECT_TRUE(fails(read_slice(source, 0, *far, out), Errc::kIo, "1 bytes at 100000 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(read_slice(source, 0, *far, out), Errc::kIo, "cannot read 1 bytes at offset 100000: the size is 10 bytes"));
   const auto near = plan_slice(Dims{2, 100}, DType::kU8, std::array{Slice{}, Slice{.stop = 1}});
   ASSERT_TRUE(near);
-  EXPECT_TRUE(fails(read_slice(source, 0, *near, out), Errc::kIo, "101 bytes at 0 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(read_slice(source, 0, *near, out), Errc::kIo, "cannot read 101 bytes at offset 0: the size is 10 bytes"));
 }
 
-TEST(SliceReads, ManyThatLieFarApartAreReadByThreads) {
+TEST(SliceReads, ManyDistantRunsAreReadByThreads) {
   const std::string bytes = counted_bytes(std::size_t{200} * 50'001);
   const auto source = open_memory(as_bytes(bytes));
   const auto plan = plan_slice(Dims{200, 50'001}, DType::kU8, std::array{Slice{.step = -1}, Slice{.start = 11, .stop = 18}});
@@ -350,7 +350,8 @@ TEST(SliceReads, ManyThatLieFarApartAreReadByThreads) {
   EXPECT_EQ(to_text(out), expected);
 
   const auto cut = open_memory(as_bytes(bytes).first(std::size_t{199} * 50'001));
-  EXPECT_TRUE(fails(read_slice(*cut, 0, *plan, out), Errc::kIo, "7 bytes at 9950210 lie past the end (9950199 bytes)"));
+  EXPECT_TRUE(
+      fails(read_slice(*cut, 0, *plan, out), Errc::kIo, "cannot read 7 bytes at offset 9950210: the size is 9950199 bytes"));
 }
 
 TEST(ParseSlices, ReadsPythonsNotation) {
@@ -369,11 +370,11 @@ TEST(ParseSlices, ReadsPythonsNotation) {
 }
 
 TEST(ParseSlices, OtherFormsAreRefused) {
-  EXPECT_TRUE(fails(parse_slices(""), Errc::kInvalidArgument, "'' is not of the form start:stop or start:stop:step"));
-  EXPECT_TRUE(fails(parse_slices("3"), Errc::kInvalidArgument, "'3' is not of the form start:stop or start:stop:step"));
-  EXPECT_TRUE(fails(parse_slices(":,"), Errc::kInvalidArgument, "'' is not of the form start:stop or start:stop:step"));
+  EXPECT_TRUE(fails(parse_slices(""), Errc::kInvalidArgument, "'' is not a slice; expected start:stop or start:stop:step"));
+  EXPECT_TRUE(fails(parse_slices("3"), Errc::kInvalidArgument, "'3' is not a slice; expected start:stop or start:stop:step"));
+  EXPECT_TRUE(fails(parse_slices(":,"), Errc::kInvalidArgument, "'' is not a slice; expected start:stop or start:stop:step"));
   EXPECT_TRUE(
-      fails(parse_slices("1:2:3:4"), Errc::kInvalidArgument, "'1:2:3:4' is not of the form start:stop or start:stop:step"));
+      fails(parse_slices("1:2:3:4"), Errc::kInvalidArgument, "'1:2:3:4' is not a slice; expected start:stop or start:stop:step"));
 }
 
 TEST(ParseSlices, BoundsMustBeWholeNumbers) {

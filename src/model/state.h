@@ -17,41 +17,41 @@
 
 namespace ballast {
 
-// Which tensors are not stored, but decoded when they are read.
+// The tensors that are decoded from quantized weights when they are read.
 struct Decoded {
   std::string scheme;
   std::set<std::string, std::less<>> names;
 };
 
-// What a model is made of; its member functions are spread over several files.
+// The state of a Model. Its member functions are defined in several files.
 struct Model::State {
   std::string path;
-  std::optional<Folder> folder;  // that the files belong to; empty for a single file
+  std::optional<Folder> folder;  // the model directory; empty for a single file
   std::vector<Shard> shards;
-  std::vector<ModelFile> files;     // of `shards`, one each
-  LargeVector<TensorInfo> tensors;  // of all shards; names and shapes borrow from theirs
-  NameIndex index;                  // of `tensors`
+  std::vector<ModelFile> files;     // one per shard
+  LargeVector<TensorInfo> tensors;  // of all shards; names and shapes point into the shards
+  NameIndex index;                  // for `tensors`
   Metadata metadata;
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
   std::optional<std::uint64_t> parameters_by_index;  // see ShardIndex
-  std::optional<Decoded> decoded;  // set if quantized weights are decoded: the config may say more than is true of them
+  std::optional<Decoded> decoded;  // set if quantized weights are decoded; `config` may still describe them as quantized
 
   Result<const TensorInfo*> get(std::string_view name) const;
   const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
   std::uint64_t position(const TensorInfo& tensor) const { return files[tensor.file].data_start + tensor.begin; }
   std::unexpected<Error> error_in(const TensorInfo& tensor, Error error) const;
 
-  // Reads the values as `dtype` and calls them `shape`, which must have as many elements as the tensor.
+  // Read the values as `dtype`. `shape` is the result's shape and must have as many elements as the tensor.
   Result<void> read_as_into(const TensorInfo& tensor, DType dtype, std::span<std::byte> out, OnLoss on_loss) const;
   Result<Tensor> read_as(const TensorInfo& tensor, DType dtype, std::vector<std::uint64_t> shape, OnLoss on_loss) const;
 
   void join_shards(JoinedTables joined = {});
 };
 
-// Lets other parts of the library at the files of a model.
+// Gives other parts of the library access to the files of a model.
 struct ModelAccess {
-  // A model of decoded weights, whose one file is `source`, said to be at `path`.
+  // Makes a model of decoded weights. `source` presents them as one SafeTensors file; `path` is used in messages.
   static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::optional<Folder> folder,
                                     std::optional<ModelConfig> config, std::vector<std::string> warnings, Decoded decoded) {
     auto model = Model::open_source(std::move(source), path, {});
@@ -62,14 +62,14 @@ struct ModelAccess {
     model->state_->decoded = std::move(decoded);
     return model;
   }
-  // A model of files that are open and do not contradict each other; one file needs no joined tables.
+  // Makes a model of open, consistent files. A single file needs no joined tables.
   static Model join(const std::string& path, std::vector<Shard> shards, JoinedTables joined = {});
   static void set_folder(Model& model, Location location, ModelConfig config) {
     model.state_->folder = std::move(location.folder);
     model.state_->config = std::move(config);
     if (location.index) model.state_->parameters_by_index = location.index->parameters;
   }
-  // Model::open() of a path that is known to lead to `place`.
+  // Like Model::open(given), for a path that is already resolved.
   static Result<Model> open(const std::string& given, Place place, const OpenOptions& options);
 
   // Null for a single file.
@@ -80,14 +80,14 @@ struct ModelAccess {
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 
-  // Reads parts of a tensor, whose offsets count from its first byte; see Source::read_ranges().
+  // Reads parts of a tensor; their offsets are relative to it. See Source::read_ranges().
   static Result<void> read_parts(const Model& model, const TensorInfo& tensor, std::vector<Range> parts) {
     for (Range& part : parts) part.offset += model.state_->position(tensor);
     if (auto read = source(model, tensor.file).read_ranges(parts); !read) return model.state_->error_in(tensor, read.error());
     return {};
   }
 
-  // Says that these tensors will be read next, about in this order; see Source::expect().
+  // Announces that these tensors will be read next, roughly in this order. See Source::expect().
   template <std::ranges::input_range Tensors>
   static void expect(const Model& model, const Tensors& tensors) {
     std::vector<std::vector<Extent>> extents(model.files().size());

@@ -42,7 +42,7 @@ bool same_device(const std::string& a, const std::string& b) {
   return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev;
 }
 
-// Of a run that died while it filled the directory.
+// Partial files of a process that died while it filled the directory.
 constexpr std::string_view kIncomplete = ".incomplete";
 
 bool is_directory(const fs::directory_entry& entry) {
@@ -50,21 +50,21 @@ bool is_directory(const fs::directory_entry& entry) {
   return entry.is_directory(ignored) && !entry.is_symlink(ignored);
 }
 
-// How the names end of directories that are to become `path`.
+// The suffix of staging directories for `path`.
 std::string staging_suffix(const std::string& path) {
-  constexpr std::size_t kMost = 200;  // of the 255 bytes that a name may have
+  constexpr std::size_t kMost = 200;  // a name may have 255 bytes
   return fmt::format("-{}", file_name(path).substr(0, kMost));
 }
 
-// Of the directories that were to become `path`, those alive are locked.
+// Removes staging directories for `path`, except those that are locked, that is, in use by a running process.
 void remove_stale(const std::string& path) {
   const std::string folder = folder_of(path);
-  const std::string like = file_name(hidden_name(folder)) + staging_suffix(path);
-  const std::string_view begin = std::string_view(like).substr(0, like.find('-'));
+  const std::string example = file_name(hidden_name(folder)) + staging_suffix(path);
+  const std::string_view begin = std::string_view(example).substr(0, example.find('-'));
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.size() != like.size() || !name.starts_with(begin) || !name.ends_with(staging_suffix(path))) continue;
+    if (name.size() != example.size() || !name.starts_with(begin) || !name.ends_with(staging_suffix(path))) continue;
     const FileDescriptor lock = lock_directory(entry->path().string());
     if (!lock) continue;
     std::error_code ignored;
@@ -72,14 +72,14 @@ void remove_stale(const std::string& path) {
   }
 }
 
-// Why a directory cannot be exchanged for another; empty if it can.
-std::string irreplaceable(const std::string& path, const std::vector<fs::directory_entry>& entries) {
+// Why a directory cannot be replaced; empty if it can.
+std::string replacement_obstacle(const std::string& path, const std::vector<fs::directory_entry>& entries) {
   const std::string folder = folder_of(path);
   if (!same_device(path, folder)) return "it is a mount point";
-  if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} cannot be written", escape(folder));
+  if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} is not writable", escape(folder));
   const auto inner = std::ranges::find_if(
       entries, [](const fs::directory_entry& entry) { return is_directory(entry) && entry.path().filename() != kIncomplete; });
-  return inner == entries.end() ? "" : fmt::format("it holds a folder, {}", quote(inner->path().filename().string()));
+  return inner == entries.end() ? "" : fmt::format("it contains the folder {}", quote(inner->path().filename().string()));
 }
 
 }  // namespace
@@ -104,27 +104,29 @@ OutputDirectory::~OutputDirectory() {
 Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   std::error_code error;
   const fs::path whole = fs::exists(path, error) ? fs::canonical(path, error) : fs::absolute(path, error).lexically_normal();
-  std::string place = whole.has_filename() ? whole.string() : whole.parent_path().string();
-  if (error || place.empty()) return fail(Errc::kWrite, "'{}': cannot write: not the name of a directory", escape(path));
+  std::string target = whole.has_filename() ? whole.string() : whole.parent_path().string();
+  if (error || target.empty()) return fail(Errc::kWrite, "'{}': cannot write: not a valid directory name", escape(path));
 
-  remove_stale(place);
-  if (!fs::exists(place, error)) {
-    if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a link to nothing", escape(path));
-    if (::access(folder_of(place).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
-    return OutputDirectory(std::move(place), Mode::kNew);
+  remove_stale(target);
+  if (!fs::exists(target, error)) {
+    if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a broken symbolic link", escape(path));
+    if (::access(folder_of(target).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
+    return OutputDirectory(std::move(target), Mode::kNew);
   }
-  if (!fs::is_directory(place, error)) {
+  if (!fs::is_directory(target, error)) {
     return fail(Errc::kWrite,
-                "{}: cannot write: it is there and is not a directory; one file's name ends in .safetensors or .mlx",
+                "{}: cannot write: it exists and is not a directory; the name of a single file must end in .safetensors or .mlx",
                 escape(path));
   }
-  const auto entries = TRY(list(place));
+  const auto entries = TRY(list(target));
   const bool has_model = std::ranges::any_of(
       entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
-  if (!has_model) return OutputDirectory(std::move(place), Mode::kFill);
-  const std::string why = irreplaceable(place, entries);
-  if (!why.empty()) return fail(Errc::kWrite, "{}: cannot replace the model in it: {}; name a new directory", escape(path), why);
-  return OutputDirectory(std::move(place), Mode::kReplace);
+  if (!has_model) return OutputDirectory(std::move(target), Mode::kFill);
+  const std::string why = replacement_obstacle(target, entries);
+  if (!why.empty()) {
+    return fail(Errc::kWrite, "{}: cannot replace the model in this directory: {}; choose a new directory", escape(path), why);
+  }
+  return OutputDirectory(std::move(target), Mode::kReplace);
 }
 
 Result<OutputFile> OutputDirectory::add(std::string_view name) const {
@@ -154,7 +156,7 @@ Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) co
 
 Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
   std::string staging = hidden_name(folder_of(path_)) + staging_suffix(path_);
-  if (::mkdir(staging.c_str(), 0777) != 0) return fail_here(path_, "cannot make the directory", errno);
+  if (::mkdir(staging.c_str(), 0777) != 0) return fail_here(path_, "cannot create the directory", errno);
   staging_ = std::move(staging);
   lock_ = lock_directory(staging_);
   if (mode_ == Mode::kReplace) {
@@ -168,30 +170,30 @@ Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
   return sync ? sync_folder(staging_) : Result<void>();
 }
 
-// Gives the files that stay a second name in the new directory.
+// Hard-links the files that stay into the new directory.
 Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) const {
   const auto entries = TRY(list(path_));
   const bool was_parquet = std::ranges::any_of(
       entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
   for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
-    if (was_parquet && name == kParquetMetadataFile) continue;  // it tells of parts that go
+    if (was_parquet && name == kParquetMetadataFile) continue;  // it describes parts that are removed
     const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
     if (is_new || is_model_name(name) || name == kIncomplete) continue;
-    const std::string kept = staging_ + "/" + name;
-    if (::link(entry.path().c_str(), kept.c_str()) == 0) continue;
-    std::error_code error;  // some systems let nobody link a file of someone else
-    fs::copy(entry.path(), kept, fs::copy_options::copy_symlinks, error);
-    if (error) return fail_here(entry.path().string(), "cannot keep the file", error.value());
+    const std::string copy = staging_ + "/" + name;
+    if (::link(entry.path().c_str(), copy.c_str()) == 0) continue;
+    std::error_code error;  // some systems forbid hard links to files of another user
+    fs::copy(entry.path(), copy, fs::copy_options::copy_symlinks, error);
+    if (error) return fail_here(entry.path().string(), "cannot copy the file to the new directory", error.value());
   }
   return {};
 }
 
-// What is at `staging_` afterwards, if anything, is the old directory, and goes when this object does.
+// Afterwards `staging_` is the old directory, if there was one. The destructor removes it.
 Result<void> OutputDirectory::swap_in() {
   const unsigned flags = mode_ == Mode::kReplace ? RENAME_EXCHANGE : 0;
   if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), flags) != 0) {
-    return fail_here(path_, "cannot give the directory its name", errno);
+    return fail_here(path_, "cannot move the directory into place", errno);
   }
   if (mode_ == Mode::kNew) staging_.clear();
   return {};

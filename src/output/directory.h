@@ -11,16 +11,16 @@
 
 namespace ballast {
 
-// Opens and locks a directory; empty if another process has locked it.
+// Opens and locks a directory. Returns an empty descriptor if another process has locked it.
 FileDescriptor lock_directory(const std::string& path);
 
-// A model directory that is filled in one step, once all its files are whole. A directory that holds a model already is replaced
-// by one that has the new files, and of the old ones those that are not the model: whenever the process dies, the directory is
-// the old one or the new one. Folders cannot be in two directories at once, so a directory with folders is not replaced. One
-// without a model gets the files one by one, the first added first.
+// A model directory whose files appear together, once all are complete. An existing model is replaced atomically: the new
+// directory has the new files and those of the old files that are not part of a model. If the process dies, the path is either
+// the old directory or the new one. A directory with subfolders is not replaced, because subfolders cannot be hard-linked. A
+// directory without a model is filled in place, one file at a time, in the order in which they were added.
 class OutputDirectory {
  public:
-  // Also removes what processes that died in commit() have left of this directory.
+  // Also removes the leftovers of processes that died in commit() for this directory.
   static Result<OutputDirectory> create(const std::string& path);
 
   OutputDirectory(OutputDirectory&& other) noexcept;
@@ -29,12 +29,12 @@ class OutputDirectory {
 
   const std::string& path() const { return path_; }
 
-  // The folder for files that are kept when the directory is not committed.
+  // The folder for partial files, which survive if the directory is not committed.
   std::string incomplete() const { return mode_ == Mode::kFill ? incomplete_inside() : incomplete_beside(); }
   std::string incomplete_inside() const { return path_ + "/.incomplete"; }
   std::string incomplete_beside() const { return path_ + ".incomplete"; }
 
-  // A new file of the directory, to be handed to commit().
+  // Creates a file for commit().
   Result<OutputFile> add(std::string_view name) const;
 
   Result<void> commit(std::vector<OutputFile>& files, bool sync);
@@ -49,8 +49,8 @@ class OutputDirectory {
 
   std::string path_;
   Mode mode_;
-  std::string staging_;  // the hidden directory that is to become the visible one, or was it before
-  FileDescriptor lock_;  // of that one: tells other processes that this one is alive
+  std::string staging_;  // hidden directory: the new one before the swap, the old one after it
+  FileDescriptor lock_;  // of `staging_`; tells other processes that this one is alive
 };
 
 }  // namespace ballast

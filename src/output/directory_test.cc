@@ -38,7 +38,7 @@ Result<void> write(const std::string& path, const std::vector<std::pair<std::str
   return directory->commit(outputs, true);
 }
 
-TEST(OutputDirectory, IsMadeInOneStep) {
+TEST(OutputDirectory, AppearsInOneStep) {
   const test::TempDir dir;
   {
     const auto directory = OutputDirectory::create(dir.path("out/"));
@@ -51,7 +51,7 @@ TEST(OutputDirectory, IsMadeInOneStep) {
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/config.json", "c"}}));
 }
 
-TEST(OutputDirectory, FillsOneThatHoldsNoWeights) {
+TEST(OutputDirectory, FillsADirectoryWithoutWeights) {
   const test::TempDir dir;
   dir.write("out/notes.txt", "n");
   dir.write("out/config.json", "old");
@@ -59,7 +59,7 @@ TEST(OutputDirectory, FillsOneThatHoldsNoWeights) {
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/config.json", "new"}, {"out/notes.txt", "n"}}));
 }
 
-TEST(OutputDirectory, RemovesWhatDeadProcessesLeftOfIt) {
+TEST(OutputDirectory, RemovesLeftoversOfDeadProcesses) {
   const test::TempDir dir;
   dir.write(".ballast-0123456789abcdef-out/model.safetensors", "dead");
   dir.write(".ballast-fedcba9876543210-out/model.safetensors", "alive");
@@ -75,7 +75,7 @@ TEST(OutputDirectory, RemovesWhatDeadProcessesLeftOfIt) {
             (Tree{{"out/model.safetensors", "w"}, {".ballast-0123456789abcdef-other/model.safetensors", "of another"}}));
 }
 
-TEST(OutputDirectory, ReplacesOneThatWasFilledInPart) {
+TEST(OutputDirectory, ReplacesAPartlyFilledDirectory) {
   const test::TempDir dir;
   dir.write("out/notes.txt", "n");
   dir.write("out/model.safetensors", "half");
@@ -116,11 +116,12 @@ TEST(OutputDirectory, AModelWithFoldersIsNotReplaced) {
   const test::TempDir dir;
   dir.write("out/model.safetensors", "old");
   dir.write("out/sub/file", "f");
-  EXPECT_TRUE(fails(OutputDirectory::create(dir.path("out")), Errc::kWrite,
-                    dir.path("out") + ": cannot replace the model in it: it holds a folder, 'sub'; name a new directory"));
+  EXPECT_TRUE(fails(
+      OutputDirectory::create(dir.path("out")), Errc::kWrite,
+      dir.path("out") + ": cannot replace the model in this directory: it contains the folder 'sub'; choose a new directory"));
 }
 
-TEST(OutputDirectory, FillingStopsBeforeTheFirstFileIfOneIsInTheWay) {
+TEST(OutputDirectory, FillsNothingIfOneFileCannotBeReplaced) {
   const test::TempDir dir;
   dir.write("out/config.json/file", "f");
   EXPECT_TRUE(fails(write(dir.path("out"), {{"model.safetensors", "w"}, {"config.json", "c"}}), Errc::kWrite,
@@ -128,23 +129,23 @@ TEST(OutputDirectory, FillingStopsBeforeTheFirstFileIfOneIsInTheWay) {
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/config.json/file", "f"}}));
 }
 
-TEST(OutputDirectory, AFailureLeavesTheOldOne) {
+TEST(OutputDirectory, FailureLeavesTheOldDirectory) {
   const test::TempDir dir;
   dir.write("out/model.safetensors", "old");
   EXPECT_TRUE(fails(write(dir.path("out"), {{"model.safetensors", "1"}, {"model.safetensors", "2"}}), Errc::kWrite,
-                    dir.path("out/model.safetensors") + ": cannot give it its name: File exists"));
+                    dir.path("out/model.safetensors") + ": cannot move the file into place: File exists"));
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "old"}}));
 }
 
-TEST(OutputDirectory, SaysWhatIsInTheWay) {
+TEST(OutputDirectory, ErrorSaysWhatIsInTheWay) {
   const test::TempDir dir;
   dir.write("file", "f");
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("file")), Errc::kWrite,
-                    dir.path("file") + ": cannot write: it is there and is not a directory; "
-                                       "one file's name ends in .safetensors or .mlx"));
+                    dir.path("file") + ": cannot write: it exists and is not a directory; "
+                                       "the name of a single file must end in .safetensors or .mlx"));
   fs::create_symlink("nowhere", dir.path("link"));
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("link")), Errc::kWrite,
-                    dir.path("link") + ": cannot write: it is a link to nothing"));
+                    dir.path("link") + ": cannot write: it is a broken symbolic link"));
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("none/out")), Errc::kWrite,
                     dir.path("none/out") + ": cannot write: No such file or directory"));
 }

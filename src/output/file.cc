@@ -23,7 +23,7 @@ namespace {
 
 std::string descriptor_path(const FileDescriptor& fd) { return fmt::format("/proc/self/fd/{}", fd.get()); }
 
-// Where a link leads in the end: the file that a plain write would change.
+// The target of a symbolic link: the file that an ordinary write would change.
 std::string follow_links(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_symlink(path, error)) return path;
@@ -51,7 +51,7 @@ Result<void> check_replaceable(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return {};
   if (S_ISDIR(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is a directory", escape(path));
-  if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: it is not a regular file", escape(path));
+  if (!S_ISREG(status.st_mode)) return fail(Errc::kWrite, "{}: cannot write: not a regular file", escape(path));
   if (::access(path.c_str(), W_OK) != 0) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
   return {};
 }
@@ -69,9 +69,9 @@ std::string hidden_name(const std::string& folder) {
 Result<void> sync_folder(const std::string& folder) {
   const FileDescriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd && ::fsync(fd.get()) == 0) return {};
-  // Some filesystems cannot sync a folder; the file itself is safe by then.
+  // Some filesystems cannot sync a folder. The file itself is already on disk.
   if (errno == EINVAL) return {};
-  return fail_errno(Errc::kWrite, errno, "{}: cannot sync the folder", escape(folder));
+  return fail_errno(Errc::kWrite, errno, "{}: cannot flush the folder to disk", escape(folder));
 }
 
 OutputFile::OutputFile(std::string path, std::string folder, FileDescriptor fd, std::string hidden)
@@ -82,10 +82,10 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       folder_(std::move(other.folder_)),
       fd_(std::move(other.fd_)),
       hidden_(std::exchange(other.hidden_, {})),
-      kept_(other.kept_) {}
+      is_partial_(other.is_partial_) {}
 
 OutputFile::~OutputFile() {
-  if (!hidden_.empty() && !kept_) ::unlink(hidden_.c_str());
+  if (!hidden_.empty() && !is_partial_) ::unlink(hidden_.c_str());
 }
 
 std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) const {
@@ -94,13 +94,13 @@ std::unexpected<Error> OutputFile::fail_here(std::string_view what, int error) c
 
 Result<void> check_output_path(const std::string& path) {
   if (!is_uri(path)) return {};
-  return fail(Errc::kInvalidArgument, "{}: nothing can be written to a server: name a path of this machine", shown(path));
+  return fail(Errc::kInvalidArgument, "{}: cannot write to a URI; give a local path", shown(path));
 }
 
 Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
   TRY(check_output_path(path));
   if (path.find('\0') != std::string::npos) {
-    return fail(Errc::kWrite, "{}: cannot write: the path holds a NUL byte", escape(path));
+    return fail(Errc::kWrite, "{}: cannot write: the path contains a NUL byte", escape(path));
   }
   if (folder.empty()) {
     path = follow_links(path);
@@ -112,26 +112,26 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
   return OutputFile(std::move(path), std::move(folder), std::move(fd), std::move(hidden));
 }
 
-Result<OutputFile> OutputFile::create_kept(std::string path, std::string kept) {
-  FileDescriptor fd(::open(kept.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(kept));
+Result<OutputFile> OutputFile::create_partial(std::string path, std::string partial) {
+  FileDescriptor fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(partial));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return fail(Errc::kWrite, "{}: another run is at work on it", escape(kept));
+    return fail(Errc::kWrite, "{}: another process is writing it; wait for it to finish", escape(partial));
   }
-  std::string folder = folder_of(kept);
-  OutputFile file(std::move(path), std::move(folder), std::move(fd), std::move(kept));
-  file.kept_ = true;
+  std::string folder = folder_of(partial);
+  OutputFile file(std::move(path), std::move(folder), std::move(fd), std::move(partial));
+  file.is_partial_ = true;
   return file;
 }
 
 Result<std::uint64_t> OutputFile::size() const {
   struct stat status{};
-  if (::fstat(fd_.get(), &status) != 0) return fail_here("fstat", errno);
+  if (::fstat(fd_.get(), &status) != 0) return fail_here("cannot get the file size", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<void> OutputFile::clear() {
-  if (::ftruncate(fd_.get(), 0) != 0) return fail_here("cannot empty the file", errno);
+  if (::ftruncate(fd_.get(), 0) != 0) return fail_here("cannot truncate the file", errno);
   return {};
 }
 
@@ -142,16 +142,16 @@ Result<void> OutputFile::reserve(std::uint64_t size) {
     failed = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (failed == EINTR);
   if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ::ftruncate(fd_.get(), static_cast<off_t>(size)) == 0 ? 0 : errno;
-  if (failed != 0) return fail_here(fmt::format("no room for {} bytes", size), failed);
+  if (failed != 0) return fail_here(fmt::format("cannot allocate {} bytes", size), failed);
   return {};
 }
 
 Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
-  constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel moves at most 2 GiB - 4 KiB
+  constexpr std::size_t kMostPerCall = std::size_t{1} << 30;  // the kernel's limit is 2 GiB - 4 KiB
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_here(fmt::format("writing {} bytes at {}", bytes.size(), offset), errno);
+    if (count < 0) return fail_here(fmt::format("cannot write {} bytes at offset {}", bytes.size(), offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
@@ -161,7 +161,7 @@ Result<void> OutputFile::write_at(std::uint64_t offset, std::span<const std::byt
 Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t moved = source.copy_to(from, length, fd_.get(), offset);
   if (moved == length) return {};
-  // What the kernel would not move goes through memory, and so tells which side is to blame.
+  // Copy the rest through memory. This also tells read errors from write errors.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   const Bytes buffer(allocate_bytes(std::min(kPiece, length - moved)));
   for (std::uint64_t at = moved; at < length; at += kPiece) {
@@ -173,14 +173,14 @@ Result<void> OutputFile::copy_from(const Source& source, std::uint64_t from, std
 }
 
 Result<void> OutputFile::sync() {
-  if (::fsync(fd_.get()) != 0) return fail_here("cannot sync", errno);
+  if (::fsync(fd_.get()) != 0) return fail_here("cannot flush to disk", errno);
   return {};
 }
 
 Result<void> OutputFile::link_to(const std::string& name) {
   const int linked = hidden_.empty() ? ::linkat(AT_FDCWD, descriptor_path(fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW)
                                      : ::rename(hidden_.c_str(), name.c_str());
-  if (linked != 0) return fail_here("cannot give it its name", errno);
+  if (linked != 0) return fail_here("cannot move the file into place", errno);
   hidden_ = name;
   return {};
 }
@@ -196,7 +196,7 @@ Result<void> OutputFile::publish() {
   if (::stat(path_.c_str(), &replaced) != 0) {
     auto published = publish_new(path_);
     if (published || published.error().system_error != EEXIST) return published;
-    if (::stat(path_.c_str(), &replaced) != 0) return published;  // else another run was faster: the last one counts
+    if (::stat(path_.c_str(), &replaced) != 0) return published;  // otherwise another process created it meanwhile: replace it
   }
   ::fchmod(fd_.get(), replaced.st_mode & 07777U);
   if (hidden_.empty()) {

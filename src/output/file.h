@@ -12,17 +12,17 @@
 
 namespace ballast {
 
-// A file that gets its name when it is whole. Until then it has none where the system can do that, so that even a killed
-// process leaves nothing behind; elsewhere it has a hidden one. Errors are kWrite and name the path it is meant for.
+// A file that gets its final name when it is complete. Until then it is unnamed (O_TMPFILE), so that even a killed process leaves
+// nothing behind; on filesystems without O_TMPFILE it has a hidden name. Errors have the code kWrite and contain the final path.
 class OutputFile {
  public:
-  // A file to be published as `path`, or as what that links to.
+  // Will be published as `path`, or as its target if `path` is a symbolic link.
   static Result<OutputFile> create(std::string path) { return create(std::move(path), {}); }
-  // The same, but made in another folder of the same filesystem, and in place of a link if `path` is one.
+  // The same, but the file is created in another folder of the same filesystem, and a link at `path` is replaced.
   static Result<OutputFile> create(std::string path, std::string folder);
 
-  // A file that has the name `kept` until it is published, and keeps it if it is not; goes on with one that is there.
-  static Result<OutputFile> create_kept(std::string path, std::string kept);
+  // A file that is named `partial` until it is published and stays there if it is not. Opens an existing one to resume it.
+  static Result<OutputFile> create_partial(std::string path, std::string partial);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -31,25 +31,25 @@ class OutputFile {
   const std::string& path() const { return path_; }
   Result<std::uint64_t> size() const;
 
-  // Where its bytes are meanwhile; empty when they have no name.
-  const std::string& kept_path() const { return hidden_; }
+  // The current path before the file is published; empty if it is unnamed.
+  const std::string& partial_path() const { return hidden_; }
 
-  // Drops what is in it.
+  // Truncates the file to 0 bytes.
   Result<void> clear();
 
-  // Makes the file `size` bytes long, and finds out now whether there is room for them.
+  // Allocates `size` bytes, so that a lack of space is found now.
   Result<void> reserve(std::uint64_t size);
 
-  // Thread-safe, in any order.
+  // Thread-safe; writes may come in any order.
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   Result<void> copy_from(const Source& source, std::uint64_t from, std::uint64_t offset, std::uint64_t length);
 
-  // Waits until the bytes are on the disk.
+  // Waits until the bytes are on disk.
   Result<void> sync();
 
-  // Gives the file its name, in place of what had it; the mode of a file replaced is kept.
+  // Moves the file to its final path. An existing file is replaced; its mode is kept.
   Result<void> publish();
-  // The same under another name than was planned, in a folder that has no such file.
+  // Moves the file to another path, which must not exist.
   Result<void> publish_new(const std::string& path);
 
  private:
@@ -60,23 +60,23 @@ class OutputFile {
   std::string path_;
   std::string folder_;
   FileDescriptor fd_;
-  std::string hidden_;  // the name it has meanwhile, if any
-  bool kept_ = false;   // when it is not published
+  std::string hidden_;       // path before it is published; empty if unnamed
+  bool is_partial_ = false;  // stays if it is not published
 };
 
-// Refuses URIs, which can only be read from.
+// Fails for URIs, which can only be read.
 Result<void> check_output_path(const std::string& path);
 
-// Refuses to take the place of what is not a regular file, or may not be written.
+// Fails if `path` exists and is not a regular file or not writable.
 Result<void> check_replaceable(const std::string& path);
 
-// Makes names that were given to files of `folder` last.
+// Flushes the names of the files in `folder` to disk.
 Result<void> sync_folder(const std::string& folder);
 
-// The folder that `path` lies in, "." for a plain name.
+// The folder that contains `path`; "." for a plain name.
 std::string folder_of(const std::string& path);
 
-// A name in `folder` that nobody uses: hidden, and telling whose it is.
+// A random, hidden, unused path in `folder`: .ballast-…
 std::string hidden_name(const std::string& folder);
 
 }  // namespace ballast

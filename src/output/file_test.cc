@@ -31,7 +31,7 @@ mode_t mode(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 ? status.st_mode & 07777U : 0;
 }
 
-TEST(OutputFile, IsNotThereBeforeItIsPublished) {
+TEST(OutputFile, IsInvisibleBeforeItIsPublished) {
   const test::TempDir dir;
   auto file = OutputFile::create(dir.path("out"));
   ASSERT_TRUE(file) << file.error().message;
@@ -45,7 +45,7 @@ TEST(OutputFile, IsNotThereBeforeItIsPublished) {
   EXPECT_EQ(entries(dir.path()), 1U);
 }
 
-TEST(OutputFile, LeavesNothingWhenItIsNotPublished) {
+TEST(OutputFile, LeavesNothingIfItIsNotPublished) {
   const test::TempDir dir;
   dir.write("out", "old");
   {
@@ -58,7 +58,7 @@ TEST(OutputFile, LeavesNothingWhenItIsNotPublished) {
   EXPECT_EQ(entries(dir.path()), 1U);
 }
 
-TEST(OutputFile, OfManyAtATimeTheLastIsThere) {
+TEST(OutputFile, LastOfManyConcurrentWritersWins) {
   const test::TempDir dir;
   for (int round = 0; round < 100; ++round) {
     const std::string path = dir.path(fmt::format("out{}", round));
@@ -104,7 +104,7 @@ TEST(OutputFile, RespectsTheUmask) {
   EXPECT_EQ(mode(dir.path("out")), 0640U);
 }
 
-TEST(OutputFile, WritesToWhereALinkLeads) {
+TEST(OutputFile, WritesToTheTargetOfALink) {
   const test::TempDir dir;
   const std::string real = dir.write("real/file", "old");
   fs::create_directory(dir.path("links"));
@@ -130,30 +130,30 @@ TEST(OutputFile, CopiesFromAFileAndFromMemory) {
   ASSERT_TRUE(file->copy_from(*from_memory, 1, 2'000'000, 2'999'999));
   ASSERT_TRUE(file->publish());
   EXPECT_EQ(content(dir.path("out")), bytes.substr(100, 2'000'000) + bytes.substr(1));
-  EXPECT_TRUE(
-      fails(file->copy_from(**from_file, 2'999'999, 0, 2), Errc::kIo, "1 bytes at 3000000 lie past the end (3000000 bytes)"));
+  EXPECT_TRUE(fails(file->copy_from(**from_file, 2'999'999, 0, 2), Errc::kIo,
+                    "cannot read 1 bytes at offset 3000000: the size is 3000000 bytes"));
 }
 
-TEST(OutputFile, SaysWhatIsInTheWay) {
+TEST(OutputFile, ErrorSaysWhatIsInTheWay) {
   const test::TempDir dir;
   fs::create_directory(dir.path("folder"));
   EXPECT_TRUE(
       fails(OutputFile::create(dir.path("folder")), Errc::kWrite, dir.path("folder") + ": cannot write: it is a directory"));
   EXPECT_TRUE(fails(OutputFile::create(dir.path("none/out")), Errc::kWrite,
                     dir.path("none/out") + ": cannot write: No such file or directory"));
-  EXPECT_TRUE(fails(OutputFile::create("/dev/null"), Errc::kWrite, "/dev/null: cannot write: it is not a regular file"));
+  EXPECT_TRUE(fails(OutputFile::create("/dev/null"), Errc::kWrite, "/dev/null: cannot write: not a regular file"));
   EXPECT_TRUE(
-      fails(OutputFile::create(std::string("a\0b", 3)), Errc::kWrite, "a\\x00b: cannot write: the path holds a NUL byte"));
+      fails(OutputFile::create(std::string("a\0b", 3)), Errc::kWrite, "a\\x00b: cannot write: the path contains a NUL byte"));
 }
 
-TEST(OutputFile, SaysThatThereIsNoRoom) {
+TEST(OutputFile, ReportsALackOfSpace) {
   const test::TempDir dir;
   auto file = OutputFile::create(dir.path("out"));
   ASSERT_TRUE(file);
   const auto reserved = file->reserve(std::uint64_t{1} << 60);
   ASSERT_FALSE(reserved);
   EXPECT_EQ(reserved.error().code, Errc::kWrite);
-  EXPECT_TRUE(reserved.error().message.starts_with(dir.path("out") + ": no room for 1152921504606846976 bytes: "));
+  EXPECT_TRUE(reserved.error().message.starts_with(dir.path("out") + ": cannot allocate 1152921504606846976 bytes: "));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ Result<Journal> Journal::open(std::string path, std::string_view key, std::funct
   Journal journal(std::move(path), std::move(fd), std::move(sync));
   if (!same && !append(journal.fd_, key.data(), key.size())) return fail_here(journal.path_);
   if (same) {
-    // A record that was cut off by the end of the last run is as if it were not there.
+    // Ignore a record that the last run wrote only in part.
     const std::size_t whole = (found.size() - key.size()) / sizeof(Record) * sizeof(Record);
     if (::ftruncate(journal.fd_.get(), static_cast<off_t>(key.size() + whole)) != 0) return fail_here(journal.path_);
     journal.read(std::string_view(found).substr(key.size(), whole));

@@ -14,27 +14,26 @@
 
 namespace ballast {
 
-// Remembers, in a file of its own, which bytes of an output have reached the disk, so that work that broke off can go on.
-// Thread-safe.
+// Records in a separate file which bytes of an output are on disk, so that interrupted work can resume. Thread-safe.
 class Journal {
  public:
-  // Goes on with the journal at `path` if it is about the same work, else begins a new one. `sync` makes sure that all bytes
-  // added so far are on the disk.
+  // Opens the journal at `path` if it has the same key, else starts a new one. `sync` must flush all bytes that were added so far
+  // to disk.
   static Result<Journal> open(std::string path, std::string_view key, std::function<Result<void>()> sync);
 
   Journal(Journal&& other) noexcept;
   Journal& operator=(Journal&&) = delete;
   ~Journal() = default;
 
-  // Whether a run before this one has written these bytes of a file.
+  // Whether an earlier run has written these bytes of a file.
   bool has(std::size_t file, std::uint64_t begin, std::uint64_t end) const;
 
-  // Up to where all bytes from `begin` on were.
+  // The end of the bytes that an earlier run has written without a gap from `begin`.
   std::uint64_t done_until(std::size_t file, std::uint64_t begin) const;
 
   Result<void> add(std::size_t file, std::uint64_t begin, std::uint64_t end);
 
-  // Writes down what was added since the last time.
+  // Writes the records that were added since the last flush.
   Result<void> flush();
 
   const std::string& path() const { return path_; }
@@ -52,7 +51,7 @@ class Journal {
   std::string path_;
   FileDescriptor fd_;
   std::function<Result<void>()> sync_;
-  std::map<std::size_t, std::map<std::uint64_t, std::uint64_t>> done_;  // by file: begin to end, apart from each other
+  std::map<std::size_t, std::map<std::uint64_t, std::uint64_t>> done_;  // by file: begin to end of ranges that do not touch
   std::mutex mutex_;
   std::vector<Record> pending_;
   std::uint64_t pending_bytes_ = 0;

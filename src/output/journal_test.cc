@@ -28,7 +28,7 @@ TEST(Journal, RemembersWhatWasSynced) {
     ASSERT_TRUE(journal->flush());
     EXPECT_EQ(syncs, 1);
     ASSERT_TRUE(journal->add(1, 5, 10));  // never flushed
-    EXPECT_FALSE(journal->has(0, 10, 20)) << "it is about the runs before";
+    EXPECT_FALSE(journal->has(0, 10, 20)) << "has() covers earlier runs only";
   }
   const auto journal = open(dir, "key");
   ASSERT_TRUE(journal);
@@ -41,7 +41,7 @@ TEST(Journal, RemembersWhatWasSynced) {
   EXPECT_FALSE(journal->has(2, 0, 1));
 }
 
-TEST(Journal, OtherWorkBeginsAnew) {
+TEST(Journal, AnotherKeyStartsANewJournal) {
   const test::TempDir dir;
   {
     auto journal = open(dir, "key1");
@@ -52,7 +52,7 @@ TEST(Journal, OtherWorkBeginsAnew) {
   EXPECT_FALSE(open(dir, "key1")->has(0, 0, 10));
 }
 
-TEST(Journal, ARecordCutOffDoesNotCount) {
+TEST(Journal, PartialRecordIsIgnored) {
   const test::TempDir dir;
   {
     auto journal = open(dir, "key");
@@ -71,7 +71,7 @@ TEST(Journal, ARecordCutOffDoesNotCount) {
   EXPECT_TRUE(open(dir, "key")->has(0, 200, 210));
 }
 
-TEST(Journal, FlushesByItselfNowAndThen) {
+TEST(Journal, FlushesAutomatically) {
   const test::TempDir dir;
   int syncs = 0;
   auto journal = open(dir, "key", &syncs);

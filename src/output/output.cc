@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// With what other runs, with other shards, may have left there.
+// Also removes partial files of other runs with other shards.
 void remove_incomplete(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -26,8 +26,8 @@ void remove_incomplete(const std::string& folder) {
   ::rmdir(folder.c_str());
 }
 
-// Whether a path leads to what is open, which someone else may have removed just before it was locked.
-bool is_still_there(const std::string& path, const FileDescriptor& fd) {
+// Whether the path still names the open folder. Another process may have removed it just before it was locked.
+bool is_current(const std::string& path, const FileDescriptor& fd) {
   struct stat open{};
   struct stat named{};
   return ::fstat(fd.get(), &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
@@ -37,10 +37,10 @@ bool is_still_there(const std::string& path, const FileDescriptor& fd) {
 }  // namespace
 
 void remove_leftovers(const std::string& directory) {
-  const auto place = OutputDirectory::create(directory);
-  if (!place) return;
-  for (const std::string& folder : {place->incomplete_beside(), place->incomplete_inside()}) {
-    std::error_code ignored;  // a journal is of other work, which can be resumed
+  const auto output = OutputDirectory::create(directory);
+  if (!output) return;
+  for (const std::string& folder : {output->incomplete_beside(), output->incomplete_inside()}) {
+    std::error_code ignored;  // a journal belongs to other work, which can be resumed
     if (!std::filesystem::exists(folder + "/journal", ignored)) remove_incomplete(folder);
   }
 }
@@ -62,21 +62,21 @@ Result<void> Output::keep_incomplete() {
   if (!directory_) return {};
   do {
     if (::mkdir(incomplete_.c_str(), 0777) != 0 && errno != EEXIST) {
-      return fail_errno(Errc::kWrite, errno, "{}: cannot make the directory", escape(incomplete_));
+      return fail_errno(Errc::kWrite, errno, "{}: cannot create the directory", escape(incomplete_));
     }
     lock_ = lock_directory(incomplete_);
-    if (!lock_) return fail(Errc::kWrite, "{}: another run is at work in it", escape(incomplete_));
-  } while (!is_still_there(incomplete_, lock_));
+    if (!lock_) return fail(Errc::kWrite, "{}: another process is writing to it; wait for it to finish", escape(incomplete_));
+  } while (!is_current(incomplete_, lock_));
   return {};
 }
 
-Result<std::size_t> Output::add_kept(std::string_view name) {
+Result<std::size_t> Output::add_partial(std::string_view name) {
   if (!directory_) {
     TRY(check_replaceable(path_));
   }
-  auto file = TRY(directory_ ? OutputFile::create_kept(fmt::format("{}/{}", directory_->path(), name),
-                                                       fmt::format("{}/{}", incomplete_, name))
-                             : OutputFile::create_kept(path_, incomplete_));
+  auto file = TRY(directory_ ? OutputFile::create_partial(fmt::format("{}/{}", directory_->path(), name),
+                                                          fmt::format("{}/{}", incomplete_, name))
+                             : OutputFile::create_partial(path_, incomplete_));
   files_.push_back(std::move(file));
   return files_.size() - 1;
 }
@@ -97,7 +97,7 @@ Result<void> Output::commit(bool sync) {
     if (!sync) break;
     TRY(file.sync());
   }
-  // From here on the files move to their places, so what is noted of those kept is no longer true.
+  // From here on the partial files move to their final names, so the journal is no longer valid.
   if (!incomplete_.empty()) ::unlink(journal_path().c_str());
   if (directory_) {
     auto committed = directory_->commit(files_, sync);

@@ -16,14 +16,14 @@
 
 namespace ballast {
 
-// A file that lies beside the weights in a model directory.
+// A file beside the weights in a model directory.
 struct Companion {
   std::string name;
-  std::string path;  // where to copy it from; else it is
+  std::string path;  // the file to copy; if empty, `text` is written
   std::string text;
 };
 
-// One file, or the files of a model directory, that appear together. Files added first appear first.
+// One file, or the files of a model directory, which appear together on commit(), in the order in which they were added.
 class Output {
  public:
   static Output file(std::string path) { return {std::move(path), std::nullopt}; }
@@ -31,18 +31,18 @@ class Output {
 
   bool is_directory() const { return directory_.has_value(); }
 
-  // Keeps, from here on, the files added with add_kept() in what is called `incomplete` if they are not committed.
+  // Makes files of add_partial() survive under an `.incomplete` path if they are not committed. Call it before add_partial().
   Result<void> keep_incomplete();
 
-  // The number of a new file; `name` is its name in a directory. A single file is added once.
+  // Adds a file and returns its index. `name` is its name in a directory. A single-file output accepts one file.
   Result<std::size_t> add(std::string_view name);
-  Result<std::size_t> add_kept(std::string_view name);
+  Result<std::size_t> add_partial(std::string_view name);
   Result<void> add(const Companion& companion);
 
   OutputFile& operator[](std::size_t file) { return files_[file]; }
   const OutputFile& operator[](std::size_t file) const { return files_[file]; }
 
-  // Where to note what is done of the files kept.
+  // The path of the journal of partial files.
   std::string journal_path() const;
 
   Result<void> commit(bool sync);
@@ -52,12 +52,12 @@ class Output {
 
   std::string path_;
   std::optional<OutputDirectory> directory_;
-  std::string incomplete_;  // a folder for a directory, a file for a file; empty when nothing is kept
-  FileDescriptor lock_;     // of that folder: two runs must not keep their files there at once
+  std::string incomplete_;  // a folder for a directory, a file for a file; empty without keep_incomplete()
+  FileDescriptor lock_;     // of that folder: two processes must not use it at the same time
   std::vector<OutputFile> files_;
 };
 
-// Removes what a run that died just after its directory was in place may have left.
+// Removes the partial files of a process that died just after its directory was moved into place.
 void remove_leftovers(const std::string& directory);
 
 inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }

@@ -77,7 +77,7 @@ TEST(ConfigYaml, ErrorsSayTheLine) {
   EXPECT_EQ(complaint("layer_bit_widths:\n  a: 2\n  b: 3\n  a: 4\n"), "line 4: layer_bit_widths names 'a' twice");
   EXPECT_EQ(complaint("layer_bit_widths: {a: 1}"), "line 1: layer_bit_widths: 'a' is 1, it must be 2, 3, 4, 5, 6, 8 or 16");
   EXPECT_EQ(complaint("sensitive_layer_patterns:\n- a\n- '('\n"),
-            "line 1: sensitive_layer_patterns: '(' is no regular expression: missing ): (");
+            "line 1: sensitive_layer_patterns: '(' is not a valid regular expression: missing ): (");
   EXPECT_EQ(complaint("sensitive_layer_names:\n-\n"), "line 1: sensitive_layer_names: a name is empty");
   EXPECT_EQ(complaint("min_accuracy: .nan"), "line 1: min_accuracy is '.nan', it must be from 0 to 1");
   EXPECT_EQ(complaint("num_threads: 99999999999999999999"),

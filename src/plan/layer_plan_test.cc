@@ -209,7 +209,7 @@ TEST(LayerPlan, UnmatchedPatternsAreErrors) {
   EXPECT_TRUE(fails(model.plan({.layer_bit_widths = {{"*.bias", 8}}}), Errc::kInvalidArgument,
                     "m: layer_bit_widths: '*.bias' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_patterns = {"("}}), Errc::kInvalidArgument,
-                    "m: sensitive_layer_patterns: '(' is no regular expression: missing ): ("));
+                    "m: sensitive_layer_patterns: '(' is not a valid regular expression: missing ): ("));
 }
 
 TEST(LayerPlan, BitsForUnquantizableTensorsAreErrors) {

@@ -238,7 +238,7 @@ TEST(QuantizeConfig, NamesAndPatternsAreChecked) {
   EXPECT_EQ(complaint("sensitive_layer_names", List{"a\xff"}), R"(sensitive_layer_names: 'a\xff' is not UTF-8)");
   EXPECT_EQ(complaint("sensitive_layer_patterns", List{""}), "sensitive_layer_patterns: a name is empty");
   EXPECT_EQ(complaint("sensitive_layer_patterns", List{"a", "b("}),
-            "sensitive_layer_patterns: 'b(' is no regular expression: missing ): b(");
+            "sensitive_layer_patterns: 'b(' is not a valid regular expression: missing ): b(");
   EXPECT_EQ(complaint("sensitive_layer_patterns", List(1001, "a")),
             "sensitive_layer_patterns is 1001 entries long, it must be at most 1000");
   EXPECT_EQ(complaint("layer_bit_widths", Pairs{{"", "4"}}), "layer_bit_widths: a name is empty");
@@ -281,7 +281,7 @@ TEST(QuantizeConfig, ConfigsMadeByHandAreChecked) {
   EXPECT_TRUE(fails(valid([](Config& c) { c.modality = Modality::kUnknown; }), Errc::kInvalidArgument,
                     "modality is unknown, it must be text, code, image or audio"));
   EXPECT_TRUE(fails(valid([](Config& c) { c.sensitive_layer_patterns = {"["}; }), Errc::kInvalidArgument,
-                    "sensitive_layer_patterns: '[' is no regular expression: missing ]: ["));
+                    "sensitive_layer_patterns: '[' is not a valid regular expression: missing ]: ["));
   EXPECT_TRUE(fails(valid([](Config& c) { c.max_memory_limit = 384; }), Errc::kInvalidArgument,
                     "max_memory_limit_mb is 0, it must be from 16 to 1048576"));
   EXPECT_TRUE(fails(valid([](Config& c) { c.target_model_size = 0; }), Errc::kInvalidArgument,
@@ -360,7 +360,7 @@ TEST_F(Environment, ErrorsNameTheVariable) {
   EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD is '\x1b[1m', it must be rtn, search or hqq)");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_NAMES", "a,,b"), "BALLAST_SENSITIVE_LAYER_NAMES: a name is empty");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_PATTERNS", "a)"),
-            "BALLAST_SENSITIVE_LAYER_PATTERNS: 'a)' is no regular expression: unexpected ): a)");
+            "BALLAST_SENSITIVE_LAYER_PATTERNS: 'a)' is not a valid regular expression: unexpected ): a)");
   EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,lm_head"), "BALLAST_LAYER_BIT_WIDTHS: 'lm_head' must be NAME=BITS");
   EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a=4,a=8"), "BALLAST_LAYER_BIT_WIDTHS: 'a' is given twice");
   EXPECT_EQ(complaint("BALLAST_LAYER_BIT_WIDTHS", "a="),

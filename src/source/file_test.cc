@@ -36,7 +36,7 @@ TEST(FileSource, ReadsAndMapsTheSameBytes) {
   EXPECT_EQ((*source)->map()->data(), map->data());
 }
 
-TEST(FileSource, WritesToAWritableMapLeaveTheFileAsItIs) {
+TEST(FileSource, WritesToAWritableMapDoNotChangeTheFile) {
   const TempDir dir;
   const auto source = open_file(dir.write("f", "0123456789"), Access::kMmap, MapMode::kCopyOnWrite);
   ASSERT_TRUE(source) << source.error().message;
@@ -50,7 +50,7 @@ TEST(FileSource, WritesToAWritableMapLeaveTheFileAsItIs) {
   EXPECT_EQ(to_text(*(*again)->map()), "0123456789");
 }
 
-TEST(FileSource, EmptyFileMapsToNothing) {
+TEST(FileSource, EmptyFileHasAnEmptyMap) {
   const TempDir dir;
   const auto source = open_file(dir.write("f", ""), Access::kMmap);
   ASSERT_TRUE(source) << source.error().message;
@@ -64,17 +64,20 @@ TEST(FileSource, ReadsPastTheEndAreRefused) {
   const TempDir dir;
   const auto source = open_file(dir.write("f", "0123456789"), Access::kAuto);
   ASSERT_TRUE(source) << source.error().message;
-  EXPECT_TRUE(fails(read(**source, 8, 3), Errc::kIo, "3 bytes at 8 lie past the end (10 bytes)"));
-  EXPECT_TRUE(fails(read(**source, 11, 0), Errc::kIo, "0 bytes at 11 lie past the end (10 bytes)"));
-  EXPECT_TRUE(fails(read(**source, UINT64_MAX, 1), Errc::kIo, "1 bytes at 18446744073709551615 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(read(**source, 8, 3), Errc::kIo, "cannot read 3 bytes at offset 8: the size is 10 bytes"));
+  EXPECT_TRUE(fails(read(**source, 11, 0), Errc::kIo, "cannot read 0 bytes at offset 11: the size is 10 bytes"));
+  EXPECT_TRUE(fails(read(**source, UINT64_MAX, 1), Errc::kIo,
+                    "cannot read 1 bytes at offset 18446744073709551615: the size is 10 bytes"));
 }
 
-TEST(FileSource, WithoutAMapThereAreNoViews) {
+TEST(FileSource, PreadAccessHasNoViews) {
   const TempDir dir;
   const auto source = open_file(dir.write("f", "abc"), Access::kPread);
   ASSERT_TRUE(source) << source.error().message;
   EXPECT_EQ(read(**source, 0, 3), "abc");
-  EXPECT_TRUE(fails((*source)->map(), Errc::kUnsupported, "opened without a map, so there are no views: use read()"));
+  EXPECT_TRUE(
+      fails((*source)->map(), Errc::kUnsupported,
+            "view() is not available because the file is not memory-mapped (pread access or a network filesystem); use read()"));
   EXPECT_TRUE((*source)->release(0, 3));
 }
 
@@ -92,16 +95,16 @@ TEST(FileSource, ReleasedPagesAreReadAgain) {
   EXPECT_EQ(to_text(*map), content);
 }
 
-TEST(FileSource, FileCutShortWhileOpenIsAnErrorThatTellsBothSizes) {
+TEST(FileSource, TruncationWhileOpenIsAnErrorWithBothSizes) {
   const TempDir dir;
   const std::string path = dir.write("f", std::string(10'000, 'x'));
   const auto source = open_file(path, Access::kMmap);
   ASSERT_TRUE(source) << source.error().message;
   ASSERT_TRUE((*source)->map());
   std::filesystem::resize_file(path, 100);
-  EXPECT_TRUE(fails(read(**source, 0, 10'000), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
-  EXPECT_TRUE(fails(read(**source, 5'000, 10), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
-  EXPECT_TRUE(fails((*source)->map(), Errc::kIo, "file was cut short while open: it has 100 bytes, it had 10000"));
+  EXPECT_TRUE(fails(read(**source, 0, 10'000), Errc::kIo, "file was truncated while open: it has 100 bytes, it had 10000"));
+  EXPECT_TRUE(fails(read(**source, 5'000, 10), Errc::kIo, "file was truncated while open: it has 100 bytes, it had 10000"));
+  EXPECT_TRUE(fails((*source)->map(), Errc::kIo, "file was truncated while open: it has 100 bytes, it had 10000"));
   EXPECT_EQ(read(**source, 90, 10), "xxxxxxxxxx");
 }
 
@@ -115,7 +118,7 @@ TEST(FileSource, GrowthWhileOpenIsNotSeen) {
   EXPECT_EQ(to_text(*(*source)->map()), "abc");
 }
 
-TEST(FileSource, OutlivesTheNameOfItsFile) {
+TEST(FileSource, SurvivesUnlinkingTheFile) {
   const TempDir dir;
   const std::string path = dir.write("f", "abc");
   const auto source = open_file(path, Access::kMmap);
@@ -124,7 +127,7 @@ TEST(FileSource, OutlivesTheNameOfItsFile) {
   EXPECT_EQ(read(**source, 0, 3), "abc");
 }
 
-// Writes a file and has the system forget its pages.
+// Writes a file and drops its pages from the page cache.
 std::string write_uncached(const TempDir& dir, std::string_view content) {
   std::string path = dir.write("f", content);
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -158,16 +161,16 @@ TEST(FileSource, DirectReadsPastTheEndAreRefused) {
   const auto source = open_file(dir.write("f", std::string(10'000, 'x')), Access::kAuto);
   ASSERT_TRUE(source) << source.error().message;
   const Bytes memory(allocate_bytes(20'000, 4096));
-  EXPECT_TRUE(
-      fails((*source)->read_direct(0, {memory.get(), 20'000}), Errc::kIo, "20000 bytes at 0 lie past the end (10000 bytes)"));
+  EXPECT_TRUE(fails((*source)->read_direct(0, {memory.get(), 20'000}), Errc::kIo,
+                    "cannot read 20000 bytes at offset 0: the size is 10000 bytes"));
 }
 
-TEST(FileSource, DirectReadsLeaveTheCacheAlone) {
+TEST(FileSource, DirectReadsBypassThePageCache) {
   const TempDir dir;
   const std::string content(16 << 20, 'x');
   const auto source = open_file(write_uncached(dir, content), Access::kAuto);
   ASSERT_TRUE(source) << source.error().message;
-  if ((*source)->cached_share() > 0.1) GTEST_SKIP() << "this filesystem keeps, or cannot tell, what it caches";
+  if ((*source)->cached_share() > 0.1) GTEST_SKIP() << "this filesystem cannot drop cached pages or report them";
   const Bytes memory(allocate_bytes(content.size(), 4096));
   const std::span out(memory.get(), content.size());
   ASSERT_TRUE((*source)->read_direct(0, out));
@@ -195,7 +198,7 @@ TEST(FileSource, PathThroughAFileIsNotFound) {
   EXPECT_TRUE(fails(open_file(dir.path("f/g"), Access::kAuto), Errc::kNotFound, "cannot open: Not a directory"));
 }
 
-TEST(FileSource, ErrorsKeepTheNumberOfTheSystem) {
+TEST(FileSource, ErrorsHaveTheErrno) {
   const TempDir dir;
   const auto source = open_file(dir.path("f"), Access::kAuto);
   ASSERT_FALSE(source);
@@ -205,28 +208,28 @@ TEST(FileSource, ErrorsKeepTheNumberOfTheSystem) {
 
 TEST(FileSource, DirectoryIsNotAFile) {
   const TempDir dir;
-  EXPECT_TRUE(fails(open_file(dir.path(), Access::kAuto), Errc::kIo, "is not a regular file"));
+  EXPECT_TRUE(fails(open_file(dir.path(), Access::kAuto), Errc::kIo, "not a regular file"));
 }
 
 TEST(FileSource, FifoIsRefusedWithoutWaitingForAWriter) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo(dir.path("fifo").c_str(), 0644), 0);
-  EXPECT_TRUE(fails(open_file(dir.path("fifo"), Access::kAuto), Errc::kIo, "is not a regular file"));
+  EXPECT_TRUE(fails(open_file(dir.path("fifo"), Access::kAuto), Errc::kIo, "not a regular file"));
 }
 
-TEST(FileSource, PathIsNotCutAtANulByte) {
+TEST(FileSource, PathWithANulByteIsRefused) {
   const TempDir dir;
   const std::string path = dir.write("f", "abc");
   EXPECT_TRUE(fails(open_file(path + std::string("\0.safetensors", 13), Access::kAuto), Errc::kInvalidArgument,
-                    "cannot open: the path holds a NUL byte"));
+                    "cannot open: the path contains a NUL byte"));
 }
 
-TEST(FileSource, UnreadableFileIsNotSaidToBeMissing) {
+TEST(FileSource, UnreadableFileIsNotReportedAsMissing) {
   const TempDir dir;
   const std::string path = dir.write("f", "abc");
   std::filesystem::permissions(path, std::filesystem::perms::none);
   const WithoutPrivilege unprivileged;
-  if (!unprivileged.effective()) GTEST_SKIP() << "root may read every file, and may not become another user here";
+  if (!unprivileged.effective()) GTEST_SKIP() << "running as root, which can read every file, and cannot switch to another user";
   EXPECT_TRUE(fails(open_file(path, Access::kAuto), Errc::kIo, "cannot open: Permission denied"));
 }
 

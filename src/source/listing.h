@@ -9,16 +9,16 @@
 
 namespace ballast {
 
-// A file of a folder, wherever that is.
+// A file in a local or remote folder.
 struct ListedFile {
-  std::string name;        // from the folder on: tokenizer/vocab.json
-  std::uint64_t size = 0;  // 0 where it is not known
-  bool is_regular = true;  // and no folder of this machine
-  std::string sha256;      // empty where it is not known
-  std::string etag;        // by which the hub's cache knows it; empty elsewhere
+  std::string name;        // relative to the folder: tokenizer/vocab.json
+  std::uint64_t size = 0;  // 0: unknown
+  bool is_regular = true;  // false for a local folder
+  std::string sha256;      // empty: unknown
+  std::string etag;        // the file's name in the cache of the Hugging Face Hub; empty for other servers
 };
 
-// What a server tells of a folder, page by page, within limits.
+// Collects the pages of a server's file list and enforces limits.
 class Listing {
  public:
   Result<void> add_page(std::vector<ListedFile> page);

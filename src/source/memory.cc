@@ -11,7 +11,7 @@ namespace {
 
 Result<void> check_range(std::uint64_t offset, std::uint64_t count, std::uint64_t size) {
   if (offset <= size && count <= size - offset) return {};
-  return fail(Errc::kIo, "{} bytes at {} lie past the end ({} bytes)", count, offset, size);
+  return fail(Errc::kIo, "cannot read {} bytes at offset {}: the size is {} bytes", count, offset, size);
 }
 
 class MemorySource final : public Source {
@@ -60,7 +60,9 @@ class PiecesSource final : public Source {
     return {};
   }
 
-  Result<std::span<const std::byte>> map() const override { return fail(Errc::kUnsupported, "is in pieces"); }
+  Result<std::span<const std::byte>> map() const override {
+    return fail(Errc::kUnsupported, "view() is not available for a model made of tensors in memory; use read()");
+  }
   Result<void> release(std::uint64_t, std::uint64_t) const override { return {}; }
 
  private:

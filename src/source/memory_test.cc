@@ -7,7 +7,7 @@ namespace {
 using test::as_bytes;
 using test::fails;
 
-TEST(MemorySource, BorrowsItsBytes) {
+TEST(MemorySource, ReadsWithoutCopyingTheBytes) {
   const std::string text = "0123456789";
   const auto source = open_memory(as_bytes(text));
   EXPECT_EQ(source->size(), 10);
@@ -24,9 +24,9 @@ TEST(MemorySource, ReadsPastTheEndAreRefused) {
   const auto source = open_memory(as_bytes("0123456789"));
   std::string out(4, '\0');
   const auto space = std::as_writable_bytes(std::span(out));
-  EXPECT_TRUE(fails(source->read_at(7, space), Errc::kIo, "4 bytes at 7 lie past the end (10 bytes)"));
-  EXPECT_TRUE(
-      fails(source->read_at(UINT64_MAX, space), Errc::kIo, "4 bytes at 18446744073709551615 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(source->read_at(7, space), Errc::kIo, "cannot read 4 bytes at offset 7: the size is 10 bytes"));
+  EXPECT_TRUE(fails(source->read_at(UINT64_MAX, space), Errc::kIo,
+                    "cannot read 4 bytes at offset 18446744073709551615: the size is 10 bytes"));
 }
 
 TEST(MemorySource, MayBeEmpty) {
@@ -35,7 +35,7 @@ TEST(MemorySource, MayBeEmpty) {
   EXPECT_TRUE(source->read_at(0, {}));
 }
 
-TEST(PiecesSource, ReadsAcrossThem) {
+TEST(PiecesSource, ReadsAcrossPieces) {
   const auto source = open_pieces("head", {as_bytes("ab"), {}, as_bytes("cdef")});
   ASSERT_EQ(source->size(), 10);
   for (std::uint64_t begin = 0; begin <= 10; ++begin) {
@@ -46,8 +46,8 @@ TEST(PiecesSource, ReadsAcrossThem) {
     }
   }
   std::string out(4, '\0');
-  EXPECT_TRUE(
-      fails(source->read_at(7, std::as_writable_bytes(std::span(out))), Errc::kIo, "4 bytes at 7 lie past the end (10 bytes)"));
+  EXPECT_TRUE(fails(source->read_at(7, std::as_writable_bytes(std::span(out))), Errc::kIo,
+                    "cannot read 4 bytes at offset 7: the size is 10 bytes"));
   EXPECT_FALSE(source->map());
 }
 

@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// Neighbours among the ranges, and the bytes from the first to the last of them.
+// Consecutive ranges to read at once, and the bytes that they span.
 struct Window {
   std::span<const Range> ranges;
   std::uint64_t low;
@@ -18,7 +18,7 @@ struct Window {
 
 std::vector<Window> windows_of(std::span<const Range> ranges) {
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
-  constexpr std::uint64_t kLargestGap = 4096;  // less than this costs no more to read than to leave out
+  constexpr std::uint64_t kLargestGap = 4096;  // reading a gap of this size costs no more than skipping it
   std::vector<Window> windows;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const std::uint64_t begin = ranges[i].offset;

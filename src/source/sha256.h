@@ -13,12 +13,11 @@ struct evp_md_ctx_st;
 
 namespace ballast {
 
-// Bytes go in piece by piece.
 class Sha256 {
  public:
   Sha256();
   void add(std::span<const std::byte> bytes);
-  std::string hex();  // of all, in hexadecimal; once
+  std::string hex();  // the digest of all added bytes, in hexadecimal; may be called once
 
  private:
   struct Free {
@@ -27,7 +26,7 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// The SHA-256 of all bytes, in hexadecimal. `advance` hears of every block read; false cancels.
+// The SHA-256 of all bytes, in hexadecimal. Calls `advance` after every block; it returns false to cancel.
 Result<std::string> sha256(const Source& source, const std::function<bool(std::uint64_t bytes)>& advance = {});
 
 }  // namespace ballast

@@ -29,13 +29,13 @@ TEST(Sha256, CanBeCancelled) {
   EXPECT_TRUE(fails(hash, Errc::kCancelled, "cancelled"));
 }
 
-TEST(Sha256, PassesReadErrorsOn) {
+TEST(Sha256, ReturnsReadErrors) {
   const test::TempDir dir;
   const std::string path = dir.write("f", "abc");
   const auto source = open_file(path, Access::kPread);
   ASSERT_TRUE(source) << source.error().message;
   std::filesystem::resize_file(path, 1);
-  EXPECT_TRUE(fails(sha256(**source), Errc::kIo, "file was cut short while open: it has 1 bytes, it had 3"));
+  EXPECT_TRUE(fails(sha256(**source), Errc::kIo, "file was truncated while open: it has 1 bytes, it had 3"));
 }
 
 }  // namespace

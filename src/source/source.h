@@ -13,19 +13,19 @@
 
 namespace ballast {
 
-// A place to read, and where its bytes go.
+// A read of out.size() bytes at `offset`.
 struct Range {
   std::uint64_t offset;
   std::span<std::byte> out;
 };
 
-// Bytes of a source, from the first to one past the last.
+// A half-open range of bytes.
 struct Extent {
   std::uint64_t begin;
   std::uint64_t end;
 };
 
-// Bytes to read, wherever they are. Their number is fixed when the source is opened. Thread-safe.
+// Bytes in a file, in memory or on a server. The size is fixed when the source is opened. Thread-safe.
 class Source {
  public:
   Source() = default;
@@ -35,40 +35,41 @@ class Source {
 
   virtual std::uint64_t size() const = 0;
 
-  // Fills `out` from `offset` on, whole or not at all: an end before that is an error.
+  // Fills all of `out` from `offset`. Reaching the end before that is an error.
   virtual Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
 
-  // Fills many, in no order: what lies close together is read together, and several threads share what is much.
+  // Reads many ranges, in any order. Ranges that are close together are read in one operation; large reads use several threads.
   virtual Result<void> read_ranges(std::span<const Range> ranges) const;
 
-  // Moves bytes from `offset` on to a place in another file without passing them through this process, as far as the system can;
-  // returns how many it moved.
-  virtual std::uint64_t copy_to(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t place) const;
+  // Copies bytes to `position` in another file inside the kernel, if the system can do that. Returns the number of bytes copied,
+  // which may be less than `length`; the caller copies the rest.
+  virtual std::uint64_t copy_to(std::uint64_t offset, std::uint64_t length, int file, std::uint64_t position) const;
 
-  // read_at() for large pieces that will not be read again soon: leaves no copy of them in the system's cache where the source
-  // can avoid it, which takes an `out` whose address is congruent to `offset` modulo kDirectAlignment.
+  // Like read_at(), for large reads that will not be repeated soon: bypasses the page cache if possible. That needs an `out`
+  // whose address is congruent to `offset` modulo kDirectAlignment.
   virtual Result<void> read_direct(std::uint64_t offset, std::span<std::byte> out) const { return read_at(offset, out); }
   static constexpr std::size_t kDirectAlignment = 4096;
 
-  // How many reads at a time are quickest; 0: as many as there are cores.
+  // The best number of concurrent reads; 0: the number of cores.
   virtual unsigned parallel_reads() const { return 0; }
 
-  // Says what will be read next, about in this order, in place of what was said before. Sources that are far away read it ahead.
+  // Announces the reads that follow, roughly in this order, and replaces the previous announcement. Remote sources read ahead.
   virtual void expect(std::span<const Extent> extents) const { static_cast<void>(extents); }
 
-  // An estimate of how much can be read without waiting for a device, from 0 to 1; 1 where nobody knows.
+  // An estimate of the share of bytes in the page cache, from 0 to 1; 1 if unknown.
   virtual double cached_share() const { return 1; }
 
-  // What changes with the bytes, for sources that are no files of this machine; empty where nobody knows.
+  // A value that changes when the content changes, such as an ETag. Empty for local files and if unknown.
   virtual std::string identity() const { return {}; }
 
-  // All bytes in place, valid while the source lives. Sources that cannot, or were told not to, say kUnsupported.
+  // All bytes without a copy, valid while the source lives. Fails with kUnsupported if the source cannot map them or was opened
+  // without mapping.
   virtual Result<std::span<const std::byte>> map() const = 0;
 
   // Makes this range of map() writable. Writes stay in this process. Sources that cannot do so fail with kUnsupported.
   virtual Result<void> make_writable(std::uint64_t offset, std::uint64_t length) const;
 
-  // Drops the mapped pages that lie wholly inside the range; they are read again when touched.
+  // Drops the mapped pages that are completely inside the range. They are read again on the next access.
   virtual Result<void> release(std::uint64_t offset, std::uint64_t length) const = 0;
 };
 
@@ -80,16 +81,16 @@ inline std::uint64_t Source::copy_to(std::uint64_t, std::uint64_t, int, std::uin
 
 enum class MapMode {
   kReadOnly,
-  kCopyOnWrite,  // pages that are written to become this process's own
+  kCopyOnWrite,  // writes are private to this process
 };
 
-// Opens a regular file. Errors do not name it: the caller knows what the path stands for.
+// Opens a regular file. Error messages do not contain the path; the caller adds it.
 Result<std::unique_ptr<Source>> open_file(const std::string& path, Access access, MapMode mode = MapMode::kReadOnly);
 
-// Borrows `bytes`.
+// `bytes` must outlive the source.
 std::unique_ptr<Source> open_memory(std::span<const std::byte> bytes);
 
-// Pieces one after another, as if they were one. The first is owned, the others are borrowed.
+// Concatenates pieces without copying them. The source owns `first`; the others must outlive it.
 std::unique_ptr<Source> open_pieces(std::string first, std::vector<std::span<const std::byte>> others);
 
 }  // namespace ballast

@@ -8,10 +8,10 @@
 
 namespace ballast {
 
-// The whole of a small text file, such as a config or an index. More than 100 MB is kCorrupt.
+// Reads a small text file such as a config or an index. Fails with kCorrupt if it has more than 100 MB.
 Result<std::string> read_text(const Source& source);
 
-// Likewise, of a file of this machine; errors do not name it.
+// The same for a local file. Error messages do not contain the path.
 Result<std::string> read_text_file(const std::string& path);
 
 }  // namespace ballast

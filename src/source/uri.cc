@@ -15,13 +15,13 @@ constexpr std::string_view kMark = "://";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What comes before the query, which S3's keys and names in the hub do not have.
+// The part before the query. s3:// and hf:// URIs have no query: a `?` is part of the name.
 std::string_view before_query(std::string_view uri) {
   const std::string scheme = uri_scheme(uri);
   return scheme == "s3" || scheme == "hf" ? uri : uri.substr(0, uri.find_first_of("?#"));
 }
 
-// Where the path begins: at the slash behind the host.
+// The offset of the path: the slash after the host.
 std::size_t path_start(std::string_view uri) {
   const std::size_t host = uri.find(kMark) + kMark.size();
   return std::min(uri.find_first_of("/?#", host), uri.size());
@@ -40,20 +40,20 @@ int hex_value(char c) {
   return -1;
 }
 
-// Takes `.` and `..` out of a path that begins with a slash.
+// Removes `.` and `..` segments from a path that starts with a slash.
 std::string without_dots(std::string_view path) {
   const std::string_view rest = path.substr(before_query(path).size());
-  std::string made;
+  std::string clean;
   for (std::string_view left = before_query(path); !left.empty();) {
     const std::size_t end = std::min(left.find('/', 1), left.size());
     const std::string_view segment = left.substr(0, end);
     left.remove_prefix(end);
-    if (segment == "/..") made.erase(std::min(made.rfind('/'), made.size()));
+    if (segment == "/..") clean.erase(std::min(clean.rfind('/'), clean.size()));
     const bool is_dots = segment == "/." || segment == "/..";
-    if (!is_dots) made += segment;
-    if (is_dots && left.empty()) made += '/';
+    if (!is_dots) clean += segment;
+    if (is_dots && left.empty()) clean += '/';
   }
-  return made.append(rest);
+  return clean.append(rest);
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ std::string without_secrets(const std::string& path) {
   const std::string_view authority = std::string_view(shown).substr(host, path_start(shown) - host);
   const std::size_t colon = authority.rfind(':');
   const bool has_port = colon == std::string_view::npos || std::ranges::all_of(authority.substr(colon + 1), is_digit);
-  // A slash in a password ends what looks like the host, with a port that is none.
+  // A password may contain a slash, which then looks like the end of the host, after an invalid port.
   const std::size_t end = authority.contains('@') || has_port || authority.contains('[') ? host + authority.size() : shown.size();
   const std::size_t at = std::string_view(shown).substr(0, end).rfind('@');
   if (at == std::string::npos || at < host) return shown;
@@ -117,31 +117,31 @@ std::string without_secrets(const std::string& path) {
 
 std::string shown(const std::string& path) { return escape(without_secrets(path)); }
 
-std::string percent_encode(std::string_view text, std::string_view kept) {
-  std::string made;
+std::string percent_encode(std::string_view text, std::string_view safe) {
+  std::string encoded;
   for (const char c : text) {
-    if (is_letter(c) || is_digit(c) || std::string_view("-._~").contains(c) || kept.contains(c)) {
-      made += c;
+    if (is_letter(c) || is_digit(c) || std::string_view("-._~").contains(c) || safe.contains(c)) {
+      encoded += c;
     } else {
-      made += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+      encoded += fmt::format("%{:02X}", static_cast<unsigned char>(c));
     }
   }
-  return made;
+  return encoded;
 }
 
 std::string percent_decode(std::string_view text) {
-  std::string made;
+  std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const int high = text[i] == '%' && i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
     const int low = high >= 0 ? hex_value(text[i + 2]) : -1;
     if (low < 0) {
-      made += text[i];
+      decoded += text[i];
     } else {
-      made += static_cast<char>(high * 16 + low);
+      decoded += static_cast<char>(high * 16 + low);
       i += 2;
     }
   }
-  return made;
+  return decoded;
 }
 
 std::string resolve_reference(const std::string& base, const std::string& reference) {

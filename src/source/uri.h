@@ -7,30 +7,30 @@
 
 namespace ballast {
 
-// https://host/dir/model.safetensors?key=value and the like, whatever the scheme. Everything else is a path of this machine.
+// Whether `path` starts with a scheme and "://". Everything else is a local path.
 bool is_uri(std::string_view path);
 
-std::string uri_scheme(std::string_view uri);  // https, in small letters; empty for paths
-bool is_http(std::string_view uri);            // or https
+std::string uri_scheme(std::string_view uri);  // in lowercase, such as https; empty for paths
+bool is_http(std::string_view uri);            // http or https
 
 bool has_host(std::string_view uri);
 
-// These take paths and URIs alike. The query of a URI goes along to the files below it and is no part of a name.
+// These accept paths and URIs. The query of a URI is not part of a name; it is kept for parents and children.
 std::string file_name(const std::string& path);
 std::string parent_path(const std::string& path);
 std::string join_path(const std::string& folder, std::string_view name);
 
-// Without secrets, and safe to print.
+// The path or URI for messages: without secrets and escaped.
 std::string shown(const std::string& path);
 
-// Every byte but letters, digits and -._~ becomes %XX; those in `kept`, too, stay.
-std::string percent_encode(std::string_view text, std::string_view kept = {});
+// Encodes every byte as %XX except letters, digits, -._~ and those in `safe`.
+std::string percent_encode(std::string_view text, std::string_view safe = {});
 std::string percent_decode(std::string_view text);
 
-// What a Location header says, seen from the address that was asked.
+// Resolves a URI reference, such as that of a Location header, against the URI of the request.
 std::string resolve_reference(const std::string& base, const std::string& reference);
 
-// Scheme, host and port: what credentials are meant for.
+// Scheme, host and port. Credentials must not be sent to another origin.
 std::string uri_origin(std::string_view uri);
 
 }  // namespace ballast

@@ -5,7 +5,7 @@
 namespace ballast {
 namespace {
 
-TEST(Uri, PathsAreNone) {
+TEST(Uri, PathsAreNotUris) {
   EXPECT_TRUE(is_uri("https://host/model.safetensors"));
   EXPECT_TRUE(is_uri("s3://bucket"));
   EXPECT_TRUE(is_uri("hf://org/repo"));
@@ -14,7 +14,7 @@ TEST(Uri, PathsAreNone) {
   }
 }
 
-TEST(Uri, NamesAndParentsLeaveTheQueryAlone) {
+TEST(Uri, NamesHaveNoQueryAndParentsKeepIt) {
   EXPECT_EQ(file_name("https://host/dir/my%20model.safetensors?key=a/b.c"), "my model.safetensors");
   EXPECT_EQ(file_name("/dir/model.safetensors"), "model.safetensors");
   EXPECT_EQ(file_name("s3://bucket/what?/100%25.json"), "100%25.json");
@@ -28,7 +28,7 @@ TEST(Uri, NamesAndParentsLeaveTheQueryAlone) {
   EXPECT_EQ(join_path("dir", "a.json"), "dir/a.json");
 }
 
-TEST(Uri, HostsMayBeLacking) {
+TEST(Uri, DetectsAMissingHost) {
   for (const char* const uri : {"http://host", "http://host:80/x", "http://me@host?x", "https://[::1]/"})
     EXPECT_TRUE(has_host(uri));
   for (const char* const uri : {"http://", "http:///x", "http://?x", "http://me@/x", "http://:80/x"}) EXPECT_FALSE(has_host(uri));
@@ -42,7 +42,7 @@ TEST(Uri, SecretsAreNotShown) {
   EXPECT_EQ(shown("https://host/\x1b[31m?a"), "https://host/\\x1b[31m");
 }
 
-TEST(Uri, PercentsGoThereAndBack) {
+TEST(Uri, PercentEncodingRoundTrips) {
   std::string all;
   for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
   EXPECT_EQ(percent_decode(percent_encode(all)), all);
@@ -52,7 +52,7 @@ TEST(Uri, PercentsGoThereAndBack) {
   EXPECT_EQ(percent_decode("%zz%41"), "%zzA");
 }
 
-TEST(Uri, ReferencesAreSeenFromTheirBase) {
+TEST(Uri, ResolvesReferencesAgainstABase) {
   const std::string base = "https://host:8443/a/b/c?x=1";
   EXPECT_EQ(resolve_reference(base, "http://other/d"), "http://other/d");
   EXPECT_EQ(resolve_reference(base, "//other/d"), "https://other/d");
@@ -64,7 +64,7 @@ TEST(Uri, ReferencesAreSeenFromTheirBase) {
   EXPECT_EQ(resolve_reference("https://host", "d"), "https://host/d");
 }
 
-TEST(Uri, OriginsAreSchemeHostAndPort) {
+TEST(Uri, OriginIsSchemeHostAndPort) {
   EXPECT_EQ(uri_origin("HTTPS://Host/a"), "https://host:443");
   EXPECT_EQ(uri_origin("http://host"), "http://host:80");
   EXPECT_EQ(uri_origin("http://u:p@host:8080?x"), "http://host:8080");

@@ -2,7 +2,7 @@
 
 namespace ballast {
 
-// Stops the fuzzer where something that must hold does not. Inlined, so that the report points at the caller's line.
+// Aborts if the condition is false. Inlined, so that the report shows the caller's line.
 [[gnu::always_inline]] inline void check(bool holds) {
   if (!holds) __builtin_trap();
 }

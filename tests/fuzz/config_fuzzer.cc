@@ -1,4 +1,4 @@
-// Reads its input as a config.json. What is accepted must say the same when its own JSON is read again.
+// Parses its input as a config.json. If it is accepted, parsing its own JSON must give the same.
 
 #include <cstdint>
 #include <string_view>
@@ -25,7 +25,7 @@ void check_config(std::string_view text) {
   const auto again = parse_config(config->json);
   check(again && fields(*again) == fields(*config));
 
-  constexpr std::uint64_t kQuick = 200;  // more layers take longer and tell no more
+  constexpr std::uint64_t kQuick = 200;  // more layers only take longer
   if (config->num_hidden_layers.value_or(0) > kQuick) return;
   const auto report = check_architecture(*config, {});
   check(!report || !*report || (*report)->missing.size() == (*report)->expected_tensors);

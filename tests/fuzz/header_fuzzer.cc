@@ -1,5 +1,5 @@
-// Takes its input for a whole file. Whatever is accepted must be packed, must be read alike by every way in, and must be accepted
-// by the lenient reader too.
+// Parses its input as a whole file. If it is accepted, its tensors must be contiguous, every way to read it must agree, and the
+// lenient parser must accept it too.
 
 #include <algorithm>
 #include <array>
@@ -49,7 +49,7 @@ void check_access(const Model& model, const TensorInfo& tensor) {
   check(!part || (part->bytes().size() <= tensor.bytes() && part->shape().size() == tensor.shape.size()));
 }
 
-// Pieces of any size make the same table, or leave the errors of the text to parse_header().
+// Reading in pieces of any size gives the same table, or leaves the error to parse_header().
 void check_pieces(std::span<const std::byte> file, const Result<Header>& header, Strictness strictness) {
   const auto data_start = safetensors::read_data_start(file, file.size());
   if (!data_start) return;

@@ -1,4 +1,4 @@
-// Reads its input as an index. No shard name that is accepted may lead out of the index's folder.
+// Parses its input as an index. Accepted shard names must stay inside the folder of the index.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Reads its input as MLX JSON: in pieces of two sizes, which must agree; then every value, and writes those back, which must give
-// the same bytes again.
+// Parses its input as MLX JSON in pieces of two sizes, which must agree. Then reads every value and writes it again; reading that
+// must give the same bytes.
 
 #include <algorithm>
 #include <cstdint>

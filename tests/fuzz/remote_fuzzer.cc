@@ -1,5 +1,5 @@
-// Reads its input as what servers say: a part of a file, a page of the hub's or of S3's list, a URI. Nothing that is accepted may
-// contradict itself, lead out of a folder or show a password.
+// Parses its input as data from a server: a Content-Range, a page of a file list of the Hugging Face Hub or S3, checksums, a URI.
+// Accepted data must be consistent, stay inside its folder and show no password.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <ballast/text.h>
 
 #include "check.h"
-#include "source/remote/expected_sum.h"
+#include "source/remote/expected_checksum.h"
 #include "source/remote/hub.h"
 #include "source/remote/remote_file.h"
 #include "source/remote/s3.h"
@@ -29,7 +29,7 @@ void check_hub(const std::string& text) {
   const std::filesystem::path folder = "/model/folder/";
   for (const ListedFile& file : *page) {
     check((folder / file.name).lexically_normal().string().starts_with("/model/folder"));
-    remote::expected_sum(file, {});
+    remote::expected_checksum(file, {});
   }
 }
 
@@ -40,8 +40,8 @@ void check_s3(const std::string& text) {
 }
 
 void check_sums(std::string_view text) {
-  const remote::Answer answer{.headers = {{"repr-digest", std::string(text)}, {"digest", std::string(text)}}};
-  const auto sum = remote::expected_sum({}, answer);
+  const remote::Response response{.headers = {{"repr-digest", std::string(text)}, {"digest", std::string(text)}}};
+  const auto sum = remote::expected_checksum({}, response);
   check(sum.kind.empty() ? sum.hex.empty() : remote::is_hex(sum.hex, 64));
 }
 
@@ -53,10 +53,10 @@ void check_uri(const std::string& text) {
   uri_origin(resolve_reference(text, "../x?y"));
   uri_origin(resolve_reference("https://host/a/b", text));
   if (uri_scheme(text) != "hf") return;
-  const auto place = remote::parse_hub_place(text);
-  if (!place) return;
-  const auto again = remote::parse_hub_place(place->uri());
-  check(again && again->repo == place->repo && again->file == place->file);
+  const auto location = remote::parse_hub_location(text);
+  if (!location) return;
+  const auto again = remote::parse_hub_location(location->uri());
+  check(again && again->repo == location->repo && again->file == location->file);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace ballast {
 
-// Nearly every mutant would fail on a length that no longer fits. So most get their length from where the text ends, and as much
-// data as the last number in it asks for.
+// Nearly every mutant would fail because its header length is wrong. So most mutants get the length of their text, and as much
+// data as the last number in the text requires.
 inline std::size_t mutate_safetensors(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
   size = LLVMFuzzerMutate(data, size, max_size);
   const std::string_view file(reinterpret_cast<const char*>(data), size);

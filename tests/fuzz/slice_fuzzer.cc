@@ -1,5 +1,5 @@
-// Takes three bytes for a dtype and two dims, the rest for slices of a tensor of that kind, and compares the bytes that the plan
-// reads with those picked one element at a time.
+// Uses three bytes as a dtype and two dims, and the rest as slices of such a tensor. Compares the bytes that the plan reads with
+// those selected element by element.
 
 #include <algorithm>
 #include <array>

@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from safetensors_bytes import prefix
 
 FULL = os.environ.get("BALLAST_FULL") == "1"
 EXAMPLES = 2_000 if FULL else 200
@@ -31,8 +32,7 @@ quick = settings(
 
 
 def file_of(header: str | bytes, data: bytes = b"") -> bytes:
-    text = header.encode() if isinstance(header, str) else header
-    return len(text).to_bytes(8, "little") + text + data
+    return prefix(header) + data
 
 
 def one_tensor(dtype: str, shape: object, begin: int, end: int, data: bytes) -> bytes:

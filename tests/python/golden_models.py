@@ -8,6 +8,7 @@ import json
 from math import prod
 
 import numpy as np
+from safetensors_bytes import prefix
 
 TIMESTEPS = [0, 981.5, 40, 120, 700, 250.25, 333, 500, 620, 810, 900, 180]  # in no order
 SIZES = {"BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64, "C64": 64}
@@ -82,10 +83,8 @@ def write_safetensors(path, tensors, metadata=None):
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}
         end += len(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(prefix(json.dumps(header, separators=(",", ":")), align=True))
         for _, _, data in tensors.values():
             file.write(data)
 
@@ -331,11 +330,10 @@ def write_long_model(path):
         dtype, shape, size = ("BF16", [64, 2048], 2**18) if name in layers else ("U8", [2**26], 2**26)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    text = json.dumps(header).encode()
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        start = file.write(prefix(header))
         for name, (_, _, data) in layers.items():
-            file.seek(8 + len(text) + header[name]["data_offsets"][0])
+            file.seek(start + header[name]["data_offsets"][0])
             file.write(data)
 
 

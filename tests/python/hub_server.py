@@ -1,4 +1,4 @@
-"""A hub with one model, as huggingface_hub and this project speak with it: lists, redirects to a second host, sums."""
+"""A Hugging Face Hub with one model, for huggingface_hub and Ballast: file lists, redirects to a second host, checksums."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from range_server import RangeServer, asked_range
 
 
 class Hub:
-    """`files` by their names; those in `large` are kept on another host, as large files are."""
+    """`files` by name; those in `large` are served by another host, as the real Hub does for large files."""
 
     def __init__(self, repo, files, large=(), token=None, page=1000):
         self.repo = repo

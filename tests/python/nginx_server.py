@@ -1,4 +1,4 @@
-"""nginx on a port of its own, as whoever runs the tests, serving one folder."""
+"""nginx on a free port, run by the current user, serving one folder."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ http {{
 
 @contextlib.contextmanager
 def nginx(folder):
-    """Gives the address of the server."""
+    """Yield the URL of the server."""
     program = shutil.which("nginx") or "/usr/sbin/nginx"
     work = Path(tempfile.mkdtemp(prefix="nginx-"))
     listening = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Programs that are watched, interrupted or killed at a chosen point of their work, never after a time."""
+"""Watch, interrupt or kill programs at a chosen point of their work, never after a time."""
 
 import re
 import signal
@@ -7,7 +7,7 @@ import time
 
 
 def kill_when_noted(command, journal):
-    """Kills a run as soon as its journal has something beside its key."""
+    """Kill a run as soon as its journal has a record."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             if journal.exists() and journal.stat().st_size > 64:
@@ -18,7 +18,7 @@ def kill_when_noted(command, journal):
 
 
 def count_calls(command, call):
-    """How many times a run that must not fail enters a system call."""
+    """Run a command, which must succeed, and count how often it enters a system call."""
     strace = ["strace", "-f", "-e", f"trace={call}", "-e", "signal=none", "-o", "/dev/stderr"]
     result = subprocess.run([*strace, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 0, result.stderr
@@ -26,18 +26,18 @@ def count_calls(command, call):
 
 
 def signal_at(command, call, number, name="KILL"):
-    """The exit code of a run that gets a signal when one of its threads enters a system call for the number-th time."""
+    """Send a signal to a command when it enters a system call for the number-th time. Return the exit code."""
     strace = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal={name}:when={number}"]
     return subprocess.run([*strace, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
 def spread(last, count):
-    """At most this many numbers from 1 to `last`, at equal distances."""
+    """Return at most `count` evenly spaced numbers from 1 to `last`."""
     return sorted({1 + (last - 1) * i // max(1, count - 1) for i in range(count)})
 
 
 def wait_for_bytes(process, kind, count):
-    """Waits until a run has read ("rchar") or written ("wchar") so many bytes."""
+    """Wait until a process has read ("rchar") or written ("wchar") this many bytes."""
     while process.poll() is None:
         done = re.search(rf"{kind}: (\d+)", open(f"/proc/{process.pid}/io").read())
         if int(done[1]) >= count:
@@ -47,7 +47,7 @@ def wait_for_bytes(process, kind, count):
 
 
 def peak_memory(command):
-    """The most RssAnon, in bytes, that a run which must not fail was seen to have."""
+    """Run a command, which must succeed, and return its peak RssAnon in bytes."""
     peak = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:

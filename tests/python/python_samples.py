@@ -1,10 +1,10 @@
 """A small model whose names and shapes the samples of the Python package speak of."""
 
-import json
 
 import ballast
 import ml_dtypes
 import numpy as np
+from safetensors_bytes import prefix
 
 
 def write_sample_model(path):
@@ -12,12 +12,11 @@ def write_sample_model(path):
     rng = np.random.default_rng(1)
     embed = rng.normal(0, 0.02, (64, 32)).astype(ml_dtypes.bfloat16)
     bias = rng.normal(0, 0.02, 64).astype(np.float32)
-    header = json.dumps({
+    header = {
         "embed.weight": {"dtype": "BF16", "shape": [64, 32], "data_offsets": [0, 4096]},
         "bias": {"dtype": "F32", "shape": [64], "data_offsets": [4096, 4352]},
-    }).encode()  # fmt: skip
-    header += b" " * (-len(header) % 8)
-    path.write_bytes(len(header).to_bytes(8, "little") + header + embed.tobytes() + bias.tobytes())
+    }
+    path.write_bytes(prefix(header, align=True) + embed.tobytes() + bias.tobytes())
     return path
 
 

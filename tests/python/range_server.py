@@ -1,4 +1,4 @@
-"""A server of parts of files, on a port of its own, that counts what it is asked for and does wrong what it is told to."""
+"""An HTTP server with range requests that records requests and can inject faults."""
 
 import hashlib
 import re
@@ -9,15 +9,15 @@ from urllib.parse import unquote, urlsplit
 
 
 class RangeServer:
-    """`files` has the bytes by paths ("/model.safetensors"); `fault` may take a request over: it gets the handler, the body of
-    the file and the range asked for, and returns whether it has answered."""
+    """`files` maps paths ("/model.safetensors") to bytes. `fault` may handle a request itself: it is called with the handler, the
+    content of the file and the requested range, and returns whether it has sent a response."""
 
     def __init__(self, files=None):
         self.files = dict(files or {})
         self.fault = None
-        self.delay = 0.0  # before every answer
-        self.etags = {}  # by paths, where they are not the sums of the bytes
-        self.no_file = 404  # what is said of files that are not there
+        self.delay = 0.0  # seconds before every response
+        self.etags = {}  # by path; default: a hash of the content
+        self.no_file = 404  # status for missing files
         self.requests = []  # (method, path, headers)
         self.sent = 0  # bytes of bodies
         self.lock = threading.Lock()
@@ -40,7 +40,7 @@ class RangeServer:
             request_queue_size = 128
 
             def handle_error(self, *_):
-                pass  # clients that break off are the normal case here
+                pass  # clients that disconnect are normal here
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
@@ -88,7 +88,7 @@ class RangeServer:
             self.reply_part(handler, body, asked, etag)
 
     def begin_part(self, handler, body, asked, headers=None):
-        """The head of an answer with a part, whose body is the caller's."""
+        """Send the headers of a partial response; the caller sends the body."""
         begin, end = asked
         handler.send_response(206)
         handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(body)}")
@@ -111,14 +111,14 @@ class RangeServer:
         if handler.command == "HEAD":
             return
         with self.lock:
-            self.sent += len(body)  # before it is, as whoever asked may look at once
+            self.sent += len(body)  # counted before it is sent, because the client may look at once
         try:
             handler.wfile.write(body)
         except OSError:
             handler.close_connection = True
 
     def cut(self, handler):
-        """Closes the connection at once."""
+        """Close the connection at once."""
         handler.close_connection = True
         handler.connection.close()
 

@@ -1,4 +1,4 @@
-"""Valid SafeTensors files as trees that can still be changed, and their text in one of many spellings."""
+"""Valid SafeTensors files as mutable trees, and ways to write them as JSON."""
 
 import json
 import random
@@ -20,11 +20,11 @@ NAMES = [
 
 
 class Raw(str):
-    """JSON text to be written as it stands."""
+    """JSON text to write verbatim."""
 
 
 class Obj(list):
-    """A JSON object: [key, value] lists, so that keys can repeat."""
+    """A JSON object as [key, value] lists, so that keys can be duplicated."""
 
     def get(self, key):
         return next((value for found, value in self if found == key), None)
@@ -45,7 +45,7 @@ class Draft:
     data: bytes
 
     def any_tensor(self, rng: random.Random) -> list:
-        """A [name, entry] pair; when there is none, one that is not part of the draft."""
+        """A [name, entry] pair; if there is none, one that is not part of the draft."""
         pairs = [pair for pair in self.header if pair[0] != "__metadata__" and isinstance(pair[1], Obj)]
         return rng.choice(pairs or [["", tensor("U8", [0], 0, 0)]])
 
@@ -87,7 +87,7 @@ def write_string(rng: random.Random, text: str) -> str:
 
 
 def write(rng: random.Random, node, space: Callable[[], str]) -> str:
-    """The text of a tree, with what space() gives around every token."""
+    """Write a tree as JSON, with space() around every token."""
     if isinstance(node, Raw):
         return node
     if isinstance(node, str):

@@ -1,10 +1,11 @@
-"""Makes SafeTensors files, valid and not quite, to compare readers on: mutant(seed, index) is always the same file."""
+"""Valid and slightly invalid SafeTensors files, to compare readers. mutant(seed, index) is deterministic."""
 
 import random
 from dataclasses import dataclass
 from itertools import cycle
 from math import prod
 
+from safetensors_bytes import data_start, length_bytes, prefix
 from safetensors_drafts import BITS, NAMES, Draft, Obj, Raw, random_draft, tensor, write
 
 ODD_NUMBERS = [
@@ -52,7 +53,7 @@ def odd_value(rng: random.Random) -> Raw:
     return Raw(rng.choice(ODD_VALUES))
 
 
-# Changes to the tensors of the header, one of which is made to a draft at most.
+# Changes to the tensors of the header. A draft gets at most one.
 
 
 def extra_field(rng, draft):
@@ -118,7 +119,7 @@ def odd_entry(rng, draft):
 
 
 def odd_number(rng, draft):
-    """One number of a shape or of offsets, written in a way that readers may take or not."""
+    """Write one number of a shape or of offsets in an unusual way."""
     numbers = draft.any_tensor(rng)[1].get(rng.choice(["shape", "data_offsets"]))
     if not numbers:
         return
@@ -195,7 +196,7 @@ def hole(rng, draft):
 
 
 def huge_tensors(rng, draft):
-    """Sizes that each fit 64 bits and together may not."""
+    """Sizes that fit into 64 bits, but whose product may not."""
     end, size = len(draft.data), 2**61 - 1
     for i in range(rng.choice([1, 7, 8, 9])):
         draft.header.append([f"huge{i}", tensor("U8", [size], end, min(end + size, 2**64 - 1))])
@@ -270,7 +271,7 @@ NOT_UTF8 = [
 
 
 def odd_string(rng, text):
-    """Something near the front of a string, or at least after a quote."""
+    """Insert something near the start of a string."""
     quotes = [i for i, byte in enumerate(text) if byte == ord('"')] or [0]
     at = rng.choice(quotes) + rng.choice([1, 1, 1, 2, 8, 9])
     return splice(text, at, rng.choice(rng.choice([ESCAPES, UNITS, UTF8, NOT_UTF8])))
@@ -322,10 +323,10 @@ TEXT = [
 
 
 def other_length(rng, file):
-    n = int.from_bytes(file[:8], "little")
+    n = data_start(file) - 8
     near = max(0, n + rng.choice([-8, -2, -1, 1, 2, 8, len(file)]))
     far = [0, 1, 10**8, 10**8 + 1, 2**63, 2**64 - 1, 2**64 - 8, n | 0xFF << 56, n ^ 1 << rng.randrange(64)]
-    return rng.choice([near, rng.choice(far)]).to_bytes(8, "little") + file[8:]
+    return length_bytes(rng.choice([near, rng.choice(far)])) + file[8:]
 
 
 def truncated(rng, file):
@@ -337,7 +338,7 @@ def trailing_bytes(rng, file):
 
 
 def other_data(rng, file):
-    start = 8 + int.from_bytes(file[:8], "little")
+    start = data_start(file)
     return file[:start] + rng.randbytes(len(file) - start)
 
 
@@ -371,7 +372,7 @@ def mutant(seed: int, index: int) -> Mutant:
     for change in changes:
         if change in TEXT:
             text = change(rng, text)
-    file = len(text).to_bytes(8, "little") + text + draft.data
+    file = prefix(text) + draft.data
     for change in changes:
         if change in FILE:
             file = change(rng, file)

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +16,7 @@ from conftest import one_error_line
 from processes import count_calls, kill_when_noted, signal_at, spread
 from quantized_files import BF16, contents, done, gauss, listing, quantize, refused
 from safetensors.numpy import save_file
+from safetensors_bytes import prefix
 
 TIMESTEPS = range(0, 1000, 100)
 
@@ -62,11 +62,10 @@ def long_model(tmp_path_factory):
         dtype, shape, size = ("BF16", [64, 2048], 2**18) if name in layers else ("U8", [2**26], 2**26)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    text = json.dumps(header).encode()
     with open(folder / "in.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        start = file.write(prefix(header))
         for name, weight in layers.items():
-            file.seek(8 + len(text) + header[name]["data_offsets"][0])
+            file.seek(start + header[name]["data_offsets"][0])
             file.write(weight.tobytes())
     inputs = {}
     for name in layers:
@@ -247,7 +246,7 @@ class TestStatisticsThatAreRefused:
         whole = small.plain.read_bytes()
         for data, expected in (
             (b"", "0 bytes"),
-            (whole[:100], "ends past the file"),
+            (whole[:100], "ends past the end of the file"),
             (whole[:-1], "truncated"),
             (whole + b"x", "1 trailing"),
             (b"no statistics at all" * 9, "header of"),

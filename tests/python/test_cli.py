@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import signal
-import struct
 import subprocess
 from pathlib import Path
 
@@ -14,13 +13,10 @@ import pytest
 from conftest import one_error_line
 from processes import wait_for_bytes
 from safetensors.numpy import save_file
+from safetensors_bytes import prefix
 
 REPO = Path(__file__).resolve().parents[2]
 
-
-def safetensors_bytes(header, data=b""):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
 
 
 def tensor(dtype, shape, begin, end):
@@ -85,7 +81,7 @@ class TestInspect:
     @pytest.mark.parametrize("name", ["a\x1b[31mred", 'quo"te', "new\nline", "nul\x00byte", "bidi\u202etxt", "back\\slash", "\x9bm"])
     def test_hostile_names_are_escaped(self, run, tmp_path, name):
         path = tmp_path / "m.safetensors"
-        path.write_bytes(safetensors_bytes({name: tensor("U8", [1], 0, 1)}, b"x"))
+        path.write_bytes(prefix({name: tensor("U8", [1], 0, 1)}) + b"x")
         for arguments in ((), ("--tensors",), ("--stats",)):
             text = run("inspect", path, *arguments).stdout
             assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
@@ -94,20 +90,20 @@ class TestInspect:
 
     def test_json_is_plain_ascii(self, run, tmp_path):
         path = tmp_path / "m.safetensors"
-        path.write_bytes(safetensors_bytes({"\x9b31m\u202e": tensor("U8", [1], 0, 1)}, b"x"))
+        path.write_bytes(prefix({"\x9b31m\u202e": tensor("U8", [1], 0, 1)}) + b"x")
         result = run("inspect", path, "--tensors", "--json")
         assert result.stdout.isascii() and "\x7f" not in result.stdout
 
     def test_names_cannot_fake_a_group(self, run, tmp_path):
         path = tmp_path / "m.safetensors"
         names = ["l.0.a", "l.0.b", "l.1.a:F32[1]|b"]
-        path.write_bytes(safetensors_bytes({n: tensor("F32", [1], 4 * i, 4 * i + 4) for i, n in enumerate(names)}, bytes(12)))
+        path.write_bytes(prefix({n: tensor("F32", [1], 4 * i, 4 * i + 4) for i, n in enumerate(names)}) + bytes(12))
         assert "{" not in run("inspect", path).stdout
 
     def test_duplicates_open_on_request(self, run, tmp_path):
         path = tmp_path / "m.safetensors"
         entry = json.dumps(tensor("U8", [1], 0, 1))
-        path.write_bytes(safetensors_bytes(f'{{"a":{entry},"a":{entry}}}'.encode(), b"x"))
+        path.write_bytes(prefix(f'{{"a":{entry},"a":{entry}}}') + b"x")
         assert "duplicate tensor 'a'" in one_error_line(run("inspect", path), 3)
         assert run("inspect", path, "--reference").returncode == 0
 
@@ -117,7 +113,7 @@ class TestInspect:
         try:
             result = run("inspect", sharded)
             assert result.returncode == 0
-            assert result.stderr == "warning: model.safetensors is ignored: model.safetensors.index.json wins\n"
+            assert result.stderr == "warning: model.safetensors is ignored because model.safetensors.index.json is used\n"
         finally:
             stray.unlink()
 
@@ -125,7 +121,7 @@ class TestInspect:
         path = tmp_path / "m.safetensors"
         entries = {".".join(["a"] * 20_000): tensor("U8", [0], 0, 0)}
         entries |= {f"t{i}x": tensor("U8", [0], 0, 0) for i in range(5_000)}
-        path.write_bytes(safetensors_bytes(entries))
+        path.write_bytes(prefix(entries))
         result = run("inspect", path)
         assert result.returncode == 0
         assert "more" in result.stdout and len(result.stdout.splitlines()) < 400
@@ -144,11 +140,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (b"abc", "file of 3 bytes is too small for a SafeTensors header (8 bytes at least)"),
+            (b"abc", "file of 3 bytes is too small for a SafeTensors header (at least 8 bytes)"),
             (b"PK\x03\x04\x00\x00\x08\x08" + b"\0" * 20, "looks like a ZIP archive"),
             (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
             (b"<!DOCTYPE html><html></html>", "HTML page"),
-            (safetensors_bytes({"w": tensor("F32", [2], 0, 8)}, b"\0" * 6), "(2 missing)"),
+            (prefix({"w": tensor("F32", [2], 0, 8)}) + b"\0" * 6, "(2 missing)"),
         ],
     )
     def test_bad_file_gets_one_line(self, run, tmp_path, content, expected):
@@ -192,7 +188,7 @@ class TestErrors:
 
     def test_header_limit_can_be_raised(self, run, tmp_path):
         path = tmp_path / "m.safetensors"
-        path.write_bytes(safetensors_bytes(b"{}" + b" " * 1_000_000))
+        path.write_bytes(prefix(b"{}" + b" " * 1_000_000))
         assert "exceeds the limit of 1000000" in one_error_line(run("inspect", path, "--max-header-mb", "1"), 3)
         assert run("inspect", path, "--max-header-mb", "2").returncode == 0
 
@@ -261,10 +257,9 @@ class TestTerminal:
     def test_interrupt_exits_130(self, build_dir, tmp_path):
         path = tmp_path / "big.safetensors"
         size = 8 << 30
-        header = json.dumps({"w": tensor("F32", [size // 4], 0, size)}).encode()
         with open(path, "wb") as file:
-            file.write(struct.pack("<Q", len(header)) + header)
-            file.truncate(8 + len(header) + size)  # sparse
+            start = file.write(prefix({"w": tensor("F32", [size // 4], 0, size)}))
+            file.truncate(start + size)  # sparse
         with subprocess.Popen([build_dir / "ballast", "inspect", path, "--stats"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             wait_for_bytes(process, "rchar", 64 << 20)
             process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Conversions against NumPy and ml_dtypes, on all values of up to 16 bits and on the edges of the rest."""
+"""Conversions compared with NumPy and ml_dtypes, for all values of up to 16 bits and edge cases of the others."""
 
 import ml_dtypes
 import numpy as np
@@ -81,7 +81,7 @@ def losses(lost):
 
 
 def to_odd_f32(values):
-    """F64 to F32, inexact ones to the neighbour with the last bit set, so that rounding again is rounding once."""
+    """Round F64 to odd F32, so that a second rounding gives the same as a single one."""
     nearest = values.astype("f4")
     back = nearest.astype("f8")
     step = np.where(np.abs(back) < np.abs(values), 1, -1)
@@ -90,7 +90,7 @@ def to_odd_f32(values):
 
 
 def odd_doubles(values):
-    """Integers as F64; of those that may not fit, the low bits become one that says that something follows."""
+    """Convert integers to F64. The low bits of those that may not fit become one sticky bit."""
 
     def jam(value):
         return value if abs(value) < 2**53 or value % 2048 == 0 else np.sign(value) * ((abs(value) >> 11 | 1) << 11)
@@ -99,7 +99,7 @@ def odd_doubles(values):
 
 
 def round_once(values, target):
-    """Floats of at most 32 bits exactly, F64 with a single rounding."""
+    """Convert floats of at most 32 bits exactly, and F64 with a single rounding."""
     if values.dtype != np.float64:
         values = values.astype("f4")
         result = values.astype(DTYPES[target])
@@ -108,7 +108,7 @@ def round_once(values, target):
     else:
         values = to_odd_f32(values)
         result = values.astype(DTYPES[target])
-    if target == "F8_E8M0":  # ml_dtypes rounds all up that lies between 2^-127 and 2^-126, where F32 is subnormal
+    if target == "F8_E8M0":  # ml_dtypes rounds everything between 2^-127 and 2^-126 up, where F32 is subnormal
         result = bits(result).copy()
         result[(values > 2.0**-127) & (values < 1.5 * 2.0**-127)] = 0
         result = result.view(DTYPES[target])
@@ -171,10 +171,10 @@ def test_bool(probe, other):
     one, lost = convert(probe, "BOOL", other, samples("BOOL"))
     expected = np.array([0] + [1] * 255, "f4").astype(DTYPES[other])
     np.testing.assert_array_equal(bits(one), bits(expected))
-    assert lost == ((1, 0) if other == "F8_E8M0" else (0, 0))  # which has no zero
+    assert lost == ((1, 0) if other == "F8_E8M0" else (0, 0))  # F8_E8M0 has no zero
 
 
-# Where ml_dtypes does otherwise. Each must occur: one that is gone should be struck off here.
+# Known differences of ml_dtypes. Remove those that no longer occur.
 
 
 @pytest.mark.parametrize("target", [name for name in FLOATS if name not in ("F64", "F32", "F16")])

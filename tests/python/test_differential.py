@@ -1,4 +1,4 @@
-"""Ballast against the reference safetensors package: the same files, the same verdicts, the same contents."""
+"""Ballast compared with the reference safetensors package: same verdict and same content for every file."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import safetensors
 from safetensors import SafetensorError, safe_open
+from safetensors_bytes import data_start, prefix
 
 from safetensors_mutants import mutant
 
@@ -20,15 +21,15 @@ FILES = 25_000 if FULL else 3_000
 
 
 class Pairs(list):
-    """A JSON object with its keys in order, repeated ones too."""
+    """A JSON object with its keys in order, including duplicates."""
 
 
 @dataclass(frozen=True)
 class StrictException:
-    """Files that the reference accepts and strict reading refuses."""
+    """A kind of file that the reference accepts and strict mode refuses."""
 
     reason: str
-    message: str  # what the refusal says
+    message: str  # part of the error
     holds: Callable[[Pairs], bool]
 
 
@@ -51,12 +52,12 @@ def has_dtype_object(header: Pairs) -> bool:
 
 STRICT_EXCEPTIONS = [
     StrictException(
-        reason="two tensors with one name: readers differ on which of them counts",
+        reason="duplicate tensor name: readers differ on which tensor they use",
         message="duplicate tensor ",
         holds=lambda header: repeats([name for name, _ in header if name != "__metadata__"]),
     ),
     StrictException(
-        reason="a repeated metadata key: readers differ on which value counts",
+        reason="duplicate metadata key: readers differ on which value they use",
         message="duplicate metadata key ",
         holds=repeats_metadata,
     ),
@@ -74,7 +75,7 @@ STRICT_EXCEPTIONS = [
 
 
 def read_by_reference(path: Path) -> dict:
-    """What the reference makes of a file, in the form of the probe's answers."""
+    """Open a file with the reference and return the result in the form of a probe response."""
     try:
         tensors = safetensors.deserialize(path.read_bytes())
     except SafetensorError as error:
@@ -90,13 +91,13 @@ def read_by_reference(path: Path) -> dict:
 
 def applicable_exceptions(path: Path) -> list[StrictException]:
     content = path.read_bytes()
-    text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode()
+    text = content[8 : data_start(content)].decode()
     header = json.loads(text, object_pairs_hook=Pairs, parse_int=str)
     return [exception for exception in STRICT_EXCEPTIONS if exception.holds(header)]
 
 
 def compare(probe, path: Path) -> tuple[dict, StrictException | None]:
-    """Checks both ways of reading a file; gives the reference's answer and the exception that strict reading made."""
+    """Check both modes on a file. Return the result of the reference and the exception of strict mode, if any."""
     expected = read_by_reference(path)
     as_reference, strict = probe(f"open reference {path}"), probe(f"open strict {path}")
     for answer in (as_reference, strict):
@@ -121,17 +122,17 @@ def compare(probe, path: Path) -> tuple[dict, StrictException | None]:
 
 
 def kind_of(message: str) -> str:
-    """The reference's message without what is particular to one file."""
+    """The message of the reference without the details of one file."""
     message = message.removeprefix("Error while deserializing: ")
     return re.split(r" for tensor| at line| ?[`,\"]|: in(?:valid|complete) utf-8", message)[0]
 
 
-def test_verdicts_and_contents_are_those_of_the_reference(probe, tmp_path, capsys):
+def test_verdicts_and_contents_match_the_reference(probe, tmp_path, capsys):
     path = tmp_path / "mutant.safetensors"
     verdicts, exceptions = Counter(), Counter()
     for index in range(FILES):
         file = mutant(SEED, index)
-        path.unlink(missing_ok=True)  # truncating it instead would make ext4 write it out each time
+        path.unlink(missing_ok=True)  # faster than truncating it, which makes ext4 flush it each time
         path.write_bytes(file.content)
         try:
             expected, exception = compare(probe, path)
@@ -154,8 +155,7 @@ def test_verdicts_and_contents_are_those_of_the_reference(probe, tmp_path, capsy
 
 
 def file_of(header: str, data: bytes = b"") -> bytes:
-    text = header.encode()
-    return len(text).to_bytes(8, "little") + text + data
+    return prefix(header) + data
 
 
 def one_tensor(dtype: str = '"U8"', shape: str = "[1]", offsets: str = "[0,1]", more: str = "") -> bytes:
@@ -187,14 +187,14 @@ def empty_tensor(shape: str) -> bytes:
         pytest.param(one_tensor(more=',"\\ud83d\\ue000":0'), False, id="half a surrogate pair"),
     ],
 )
-def test_corner_is_read_as_the_reference_reads_it(probe, tmp_path, content, accepted):
+def test_edge_case_is_read_like_the_reference(probe, tmp_path, content, accepted):
     path = tmp_path / "corner.safetensors"
     path.write_bytes(content)
     assert compare(probe, path)[0]["ok"] == accepted
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(10**8, True), (10**8 + 1, False)])
-def test_longest_header_is_that_of_the_reference(probe, tmp_path, size, accepted):
+def test_header_limit_is_that_of_the_reference(probe, tmp_path, size, accepted):
     path = tmp_path / "long.safetensors"
     path.write_bytes(file_of("{}".ljust(size)))
     assert compare(probe, path)[0]["ok"] == accepted

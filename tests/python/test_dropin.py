@@ -19,6 +19,7 @@ import safetensors
 import safetensors.numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from safetensors_bytes import length_bytes
 
 import ballast
 import ballast.safetensors as dropin
@@ -471,9 +472,9 @@ CORRUPT = {
     "nothing": b"",
     "seven bytes": b"1234567",
     "a length of 2^64 - something": bytes.fromhex("3c00000000ffffff") + b"{}",
-    "a length past the limit": (10**8 + 1).to_bytes(8, "little") + b"{}",
-    "a length past the end": (10**8).to_bytes(8, "little") + b"{}",
-    "a length alone": (60).to_bytes(8, "little"),
+    "a length past the limit": length_bytes(10**8 + 1) + b"{}",
+    "a length past the end": length_bytes(10**8) + b"{}",
+    "a length alone": length_bytes(60),
     "no UTF-8": file_of(b"\xff"),
     "half an object": file_of("{"),
     "an empty header": file_of(""),
@@ -546,7 +547,7 @@ def test_a_name_that_is_there_twice_is_read_as_the_reference_reads_it():
     assert dropin.deserialize(content) == safetensors.deserialize(content)
 
 
-def test_a_file_that_is_cut_short_while_it_is_open_is_an_error(tmp_path):
+def test_a_file_that_is_truncated_while_it_is_open_is_an_error(tmp_path):
     path = tmp_path / "x.safetensors"
     dropin_numpy.save_file({"x": np.zeros(1 << 20, "u1")}, path)
     with dropin.safe_open(path, "np") as file:
@@ -592,7 +593,7 @@ def test_metadata_of_many_entries_are_read_the_same(tmp_path, arrays, metadata):
 # Where the core has another meaning for a name, or Python has opened the file, it is still read as safe_open() says.
 @pytest.mark.parametrize("name", ["x.mlx", "x.index.json", "x\udcff.safetensors", "x.bin", "x.safetensors"])
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
-def test_a_file_that_is_cut_short_while_it_is_open(tmp_path, name, backend):
+def test_a_file_that_is_truncated_while_it_is_open(tmp_path, name, backend):
     path = str(tmp_path / name)
     dropin_numpy.save_file({"a": np.arange(4096), "b": np.ones(4096)}, path)
     with open(path, "rb") as opened:
@@ -601,7 +602,7 @@ def test_a_file_that_is_cut_short_while_it_is_open(tmp_path, name, backend):
             assert reader.get_tensor("a")[7] == 7
         os.truncate(path, 1000)
         for reader in readers:
-            with pytest.raises(OSError, match="cut short"):
+            with pytest.raises(OSError, match="truncated"):
                 reader.get_tensor("b")
 
 

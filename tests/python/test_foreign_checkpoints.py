@@ -1,13 +1,13 @@
 """Checkpoints that other programs quantized: what would misread them refuses them, what copies bytes or lists names does not."""
 
 import json
-import struct
 from dataclasses import dataclass, field
 from math import prod
 
 import pytest
 from conftest import one_error_line
 from quantized_files import contents, done, listing
+from safetensors_bytes import data_start, prefix
 from safetensors_drafts import BITS
 
 UNKNOWN = "in an unknown way"
@@ -21,14 +21,13 @@ def write_safetensors(path, tensors, metadata=None):
         raw = bytes(i % 64 for i in range(prod(shape) * BITS[dtype] // 8))
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    path.write_bytes(prefix(header) + data)
 
 
 def read_safetensors(path):
     """(metadata, {name: (dtype, shape, bytes)}), whatever the order in the file."""
     raw = path.read_bytes()
-    start = 8 + struct.unpack("<Q", raw[:8])[0]
+    start = data_start(raw)
     header = json.loads(raw[8:start])
     metadata = header.pop("__metadata__", None)
     tensors = {}

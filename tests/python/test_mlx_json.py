@@ -1,4 +1,4 @@
-"""MLX JSON written by Python's json module, against numpy's idea of the same values."""
+"""MLX JSON written by Python's json module, compared with NumPy."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def arrays(draw) -> tuple[str, np.ndarray]:
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     content = rng.integers(0, 2 if dtype == bool else 256, prod(shape) * dtype.itemsize, np.uint8)
     array = content.view(dtype).reshape(shape)
-    if dtype.kind in "fV":  # Python knows one NaN
+    if dtype.kind in "fV":  # Python has only one NaN
         codes = array.view(f"u{dtype.itemsize}")
         codes[is_nan(array)] = CANONICAL_NAN[name]
     return name, array
@@ -80,7 +80,7 @@ def test_documents_of_the_json_module_are_read_bit_for_bit(probe, tmp_path_facto
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])
-def test_every_code_of_sixteen_bits_is_read_from_its_decimal(probe, tmp_path, name, dtype):
+def test_every_16_bit_value_is_read_from_its_decimal(probe, tmp_path, name, dtype):
     codes = np.arange(1 << 16, dtype=np.uint16)
     array = codes[~is_nan(codes.view(dtype))].view(dtype)
     document = {"weights": {"t": {"shape": [array.size], "dtype": name, "data": as_list(array)}}}
@@ -146,11 +146,11 @@ def test_ignored_text_is_accepted_only_if_python_accepts_it(probe, tmp_path_fact
         assert not answer["ok"], text
         assert answer["code"] in ("corrupt", "unsupported")
     else:
-        if not answer["ok"]:  # valid JSON of another form
+        if not answer["ok"]:  # valid JSON, but not a document
             assert answer["code"] == "corrupt"
 
 
-def test_inspect_says_what_it_is(build_dir, tmp_path):
+def test_inspect_reports_the_format(build_dir, tmp_path):
     path = tmp_path / "weights.mlx"
     path.write_text('{"weights": {"t": {"shape": [2], "dtype": "float32", "data": [1, 2]}}}')
     found = json.loads(

@@ -1,4 +1,4 @@
-"""Parquet V2 Extended against pyarrow and DuckDB: what they make of our files, and what we make of theirs."""
+"""Parquet V2 Extended: pyarrow and DuckDB read our files, and we read theirs."""
 
 import json
 import re
@@ -45,7 +45,7 @@ NOT_NULL = [field.name for field in SCHEMA if not field.nullable]
 
 @pytest.fixture(scope="session")
 def parquet_probe(build_dir):
-    """parquet_probe(request) -> the answer of tests/parquet_probe.cc, which says what requests there are."""
+    """parquet_probe(request) -> the response of tests/parquet_probe.cc, which documents the requests."""
     program = build_dir / "tests" / "parquet_probe"
     if not program.exists():
         pytest.skip("built without Arrow")
@@ -195,7 +195,7 @@ class TestOurFiles:
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
     @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-    def test_the_documents_code_dequantizes(self, parquet_probe, tmp_path, bits):
+    def test_the_code_in_the_docs_dequantizes(self, parquet_probe, tmp_path, bits):
         rng = np.random.default_rng(bits)
         rows, columns, group = 7, 45, 16
         codes = rng.integers(0, 2**bits, (rows, columns), np.uint8)
@@ -275,7 +275,7 @@ class TestTheirFiles:
         pq.write_table(to_table(sample(), schema), tmp_path / "a.parquet", store_schema=False)
         assert_same(read(parquet_probe, tmp_path / "a.parquet"), sample())
 
-    def test_row_group_too_large_to_keep(self, parquet_probe, tmp_path):
+    def test_row_group_too_large_to_cache(self, parquet_probe, tmp_path):
         rng = np.random.default_rng(3)
         rows = [make_row(f"w.{i}", rng.bytes(9_000_000), rng.normal(size=i), rng.normal(size=9)) for i in range(4)]
         pq.write_table(to_table(rows), tmp_path / "a.parquet", compression="NONE", use_dictionary=False)
@@ -312,7 +312,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("column", SCHEMA.names)
     def test_missing_column(self, refuse, column):
-        assert refuse(to_table(sample()[:2]).drop([column])) == ("corrupt", f"no column '{column}'")
+        assert refuse(to_table(sample()[:2]).drop([column])) == ("corrupt", f"column '{column}' is missing")
 
     @pytest.mark.parametrize("column", NOT_NULL)
     def test_null(self, refuse, column):
@@ -330,7 +330,7 @@ class TestRefusals:
         table = to_table([make_row("x", num_params=64)] * 2, pa.schema([pa.field(f.name, f.type) for f in SCHEMA]))
         table = table.set_column(SCHEMA.names.index(column), column, [pa.array([[], [1, None]], pa.list_(kind))])
         place = "block 0 of 'x': " if column in VALUES else ""
-        assert refuse(table) == ("corrupt", f"{place}row group 0: column '{column}': row 1 has an item that is null")
+        assert refuse(table) == ("corrupt", f"{place}row group 0: column '{column}': row 1 has a null item")
 
     @pytest.mark.parametrize(
         ("column", "values", "message"),
@@ -342,13 +342,13 @@ class TestRefusals:
             ("num_params", pa.array([1.0], pa.float64()), "DOUBLE, expected uint64"),
             ("layer_name", pa.array([b"x"], pa.binary()), "BYTE_ARRAY, expected string"),
             ("data", pa.array(["x"], pa.string()), "BYTE_ARRAY String, expected binary"),
-            ("data", pa.array([[1]], pa.list_(pa.uint8())), "a group that holds INT32 Int(bitWidth=8, isSigned=false), expected binary"),
+            ("data", pa.array([[1]], pa.list_(pa.uint8())), "a group that contains INT32 Int(bitWidth=8, isSigned=false), expected binary"),
             ("is_diffusion_model", pa.array([1], pa.uint8()), "INT32 Int(bitWidth=8, isSigned=false), expected bool"),
-            ("scales", pa.array([[1.0]], pa.list_(pa.float64())), "a group that holds DOUBLE, expected list<float>"),
+            ("scales", pa.array([[1.0]], pa.list_(pa.float64())), "a group that contains DOUBLE, expected list<float>"),
             ("scales", pa.array([1.0], pa.float32()), "FLOAT, expected list<float>"),
-            ("scales", pa.array([[[1.0]]], pa.list_(pa.list_(pa.float32()))), "a group that holds FLOAT, expected list<float>"),
-            ("scales", pa.array([[{"x": 1.0}]], pa.list_(pa.struct({"x": pa.float32()}))), "a group that holds FLOAT, expected list<float>"),
-            ("shape", pa.array([{"x": 1}], pa.struct({"x": pa.uint64()})), "a group that holds INT64 Int(bitWidth=64, isSigned=false), expected list<uint64>"),
+            ("scales", pa.array([[[1.0]]], pa.list_(pa.list_(pa.float32()))), "a group that contains FLOAT, expected list<float>"),
+            ("scales", pa.array([[{"x": 1.0}]], pa.list_(pa.struct({"x": pa.float32()}))), "a group that contains FLOAT, expected list<float>"),
+            ("shape", pa.array([{"x": 1}], pa.struct({"x": pa.uint64()})), "a group that contains INT64 Int(bitWidth=64, isSigned=false), expected list<uint64>"),
         ],
     )  # fmt: skip
     def test_wrong_type(self, refuse, column, values, message):
@@ -357,15 +357,15 @@ class TestRefusals:
 
     def test_two_columns_of_one_name(self, refuse):
         table = to_table(sample()[:1])
-        message = "column 'block': two have that name, or it has parts"
+        message = "column 'block': there are several columns of this name, or it is nested"
         assert refuse(table.append_column("block", table["block"])) == ("corrupt", message)
         parts = pa.array([{"a": 1, "b": 2}])
         assert refuse(table.set_column(4, "block", parts)) == ("corrupt", message)
 
-    def test_text_that_is_no_utf8(self, refuse):
+    def test_invalid_utf8(self, refuse):
         text = pa.array([b"a\xff"], pa.binary()).view(pa.string())
         table = to_table(sample()[:1]).set_column(0, "layer_name", text)
-        assert refuse(table) == ("corrupt", "row group 0: column 'layer_name': row 0: text that is not UTF-8")
+        assert refuse(table) == ("corrupt", "row group 0: column 'layer_name': row 0: invalid UTF-8")
 
     def test_number_out_of_range(self, parquet_probe, tmp_path):
         options = {"use_dictionary": False, "compression": "NONE", "write_statistics": False}
@@ -374,7 +374,7 @@ class TestRefusals:
         assert content.count(struct.pack("<i", 77)) == 1
         for number in (300, -1):
             (tmp_path / "a.parquet").write_bytes(content.replace(struct.pack("<i", 77), struct.pack("<i", number)))
-            message = f"row group 0: column 'bit_width': row 0: {number} is no uint8"
+            message = f"row group 0: column 'bit_width': row 0: {number} is not a uint8"
             assert refusal(parquet_probe, tmp_path / "a.parquet") == ("corrupt", message)
 
     def test_length_past_the_page(self, parquet_probe, tmp_path):
@@ -392,7 +392,7 @@ class TestRefusals:
         # The path of the column, then field 4 of its metadata, the codec: an i32 of 6, made 3.
         place = content.rindex(b"\x04data\x15\x0c") + 6
         (tmp_path / "a.parquet").write_bytes(content[:place] + b"\x06" + content[place + 1 :])
-        message = "column 'data' of row group 0 is compressed with LZO, which this Arrow cannot read"
+        message = "column 'data' of row group 0 is compressed with LZO, which this version of Arrow cannot read"
         assert refusal(parquet_probe, tmp_path / "a.parquet") == ("unsupported", message.replace("LZO", "lzo"))
 
     @pytest.mark.parametrize("plaintext_footer", [False, True])
@@ -412,22 +412,22 @@ class TestRefusals:
         pq.write_table(to_table(sample()), tmp_path / "a.parquet", encryption_properties=properties)
         assert refusal(parquet_probe, tmp_path / "a.parquet") == ("unsupported", "the file is encrypted")
 
-    def test_more_rows_than_memory_is_for(self, refuse):
+    def test_too_many_rows(self, refuse):
         code, message = refuse(pa.concat_tables([to_table([make_row("x")])] * 400_000).combine_chunks())
-        assert code == "unsupported" and re.fullmatch(r"400000 rows, at most \d{6} are supported", message)
+        assert code == "unsupported" and re.fullmatch(r"file has 400000 rows, at most \d{6} are supported", message)
 
-    def test_text_that_repeats_fills_no_memory(self, refuse):
+    def test_repeated_text_is_limited(self, refuse):
         rows = [make_row("x", activation_stats_json="j" * 1_000_000)] * 150
-        message = "row group 0: column 'activation_stats_json': row 99: takes more memory than it may"
+        message = "row group 0: column 'activation_stats_json': row 99: exceeds the memory limit"
         assert refuse(to_table(rows)) == ("unsupported", message)
 
-    def test_shape_that_repeats_fills_no_memory(self, refuse):
+    def test_repeated_shapes_are_limited(self, refuse):
         table = to_table([make_row("x")] * 2)
         shape = pa.LargeListArray.from_arrays([0, 0, 13_000_000], pa.array(np.zeros(13_000_000, np.uint64)))
         code, message = refuse(table.set_column(3, "shape", shape))
-        assert (code, message) == ("unsupported", "row group 0: column 'shape': takes more memory than it may")
+        assert (code, message) == ("unsupported", "row group 0: column 'shape': exceeds the memory limit")
 
-    def test_values_that_repeat_fill_no_memory(self, refuse):
+    def test_repeated_values_are_limited(self, refuse):
         rows = [make_row("x", num_params=64, scales=np.zeros(3_000_000))]
         message = "block 0 of 'x': row group 0: column 'scales': row 0 has more than 64 items for as many parameters"
         assert refuse(to_table(rows)) == ("corrupt", message)

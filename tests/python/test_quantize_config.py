@@ -475,7 +475,7 @@ class TestErrors:
 
     def test_a_config_that_is_no_file(self, run, model, tmp_path):
         for path in ("/", "/dev/zero"):
-            refused(run("quantize", model, tmp_path / "out", "--config", path), 2, f"--config {path}: is not a regular file")
+            refused(run("quantize", model, tmp_path / "out", "--config", path), 2, f"--config {path}: not a regular file")
         refused(run("quantize", model, tmp_path / "out", "--config", tmp_path / "none"), 2, "none: cannot open: No such file")
 
     def test_another_source_of_the_same_shape_and_age_is_quantized_again(self, run, tmp_path):

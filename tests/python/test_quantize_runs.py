@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import struct
 import subprocess
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from processes import count_calls, kill_when_noted, peak_memory, signal_at, spread, wait_for_bytes
 from quantized_files import contents, done, gauss, listing, quantize
 from safetensors.numpy import save_file
+from safetensors_bytes import data_start, prefix
 
 FORMATS = ("parquet", "mlx")
 
@@ -23,10 +23,9 @@ def write_zeros(path, tensors):
     for name, (dtype, shape, size) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    text = json.dumps(header).encode()
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+        start = file.write(prefix(header))
+        file.truncate(start + end)
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +189,9 @@ class TestResume:
         self.break_off(build_dir, tmp_path, ["--format", "mlx"])
         shard = tmp_path / "out.incomplete/model.safetensors"
         with open(shard, "r+b") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
-            marked = 8 + length + header["0.bias"]["data_offsets"][0]
+            start = data_start(file.read(8))
+            header = json.loads(file.read(start - 8))
+            marked = start + header["0.bias"]["data_offsets"][0]
             file.seek(marked)
             file.write(b"x")
         quantize(run, tmp_path / "in.safetensors", tmp_path / "out", "--format", "mlx", "--resume")

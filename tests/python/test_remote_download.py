@@ -1,4 +1,4 @@
-"""Downloads: whole files under their names and nothing else, whatever happens on the way."""
+"""Downloads: complete files under their final names or nothing, whatever goes wrong."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ def uri(server):
 
 @pytest.fixture
 def big(build_dir, server, tmp_path):
-    """A large file, the command that fetches it, and where it goes."""
+    """A large file, the command that downloads it, and the target folder."""
 
     class Big:
         content = numpy.random.default_rng(3).bytes(32 << 20)
@@ -60,7 +60,7 @@ def test_a_file(run, uri, tmp_path):
     assert (tmp_path / "out/model.safetensors").read_bytes() == CONTENT
 
 
-def test_sums_are_checked(run, server, uri, tmp_path):
+def test_checksums_are_verified(run, server, uri, tmp_path):
     sums = [hashlib.sha256(CONTENT).hexdigest(), "0" * 64]
 
     def with_sum(handler, body, asked):
@@ -93,10 +93,10 @@ WRONG = base64.b64encode(bytes(32)).decode()
         ("Digest", f"md5=abc, sha-256={RIGHT}", f"SHA-256={WRONG}"),
         ("Repr-Digest", f"sha-512=:x:, sha-256=:{RIGHT}:", f"sha-256=:{WRONG}:"),
         ("x-amz-checksum-sha256", RIGHT, WRONG),
-        ("x-amz-checksum-sha256", f"{WRONG}-3", None),  # of sums of parts
+        ("x-amz-checksum-sha256", f"{WRONG}-3", None),  # a checksum of checksums of parts
     ],
 )
-def test_sums_in_headers(run, server, uri, tmp_path, header, right, wrong):
+def test_checksums_in_headers(run, server, uri, tmp_path, header, right, wrong):
     said = [right]
 
     def with_header(handler, body, asked):
@@ -112,7 +112,7 @@ def test_sums_in_headers(run, server, uri, tmp_path, header, right, wrong):
         assert "the sha256 checksum of the download is" in one_error_line(run("download", uri, tmp_path / "b"), 3)
 
 
-def test_room_is_looked_at_first(run, server, tmp_path):
+def test_free_space_is_checked_first(run, server, tmp_path):
     server.files["/x.safetensors"] = b"x" * 1000
 
     def huge(size):
@@ -125,18 +125,18 @@ def test_room_is_looked_at_first(run, server, tmp_path):
     server.fault = huge(10**15)
     line = one_error_line(run("download", f"{server.url}/x.safetensors", tmp_path), 4)
     assert str(10**15) in line and "are free" in line
-    server.fault = huge(1 << 63)  # and more of them does not fit in 64 bits
+    server.fault = huge(1 << 63)  # the total overflows 64 bits
     server.files |= {"/dir/model.safetensors": b"x", "/dir/weights.safetensors": b"y", "/dir/tokenizer.model": b"z"}
     assert "does not fit in 64 bits" in one_error_line(run("download", f"{server.url}/dir/", tmp_path), 3)
     assert os.listdir(tmp_path) == []
 
 
-def test_an_index_that_is_refused(run, server, tmp_path):
+def test_an_invalid_index_is_refused(run, server, tmp_path):
     server.files["/dir/model.safetensors.index.json"] = json.dumps({"weight_map": {"a": "../x.safetensors"}}).encode()
-    assert "leads out of the model's folder" in one_error_line(run("download", f"{server.url}/dir/", tmp_path / "out"), 3)
+    assert "is outside the model directory" in one_error_line(run("download", f"{server.url}/dir/", tmp_path / "out"), 3)
 
 
-def test_servers_without_parts_fill_no_memory(run, server, tmp_path):
+def test_without_range_requests_memory_is_bounded(run, server, tmp_path):
     for name in ("model", "weights"):
         server.files[f"/dir/{name}.safetensors"] = CONTENT
     server.fault = lambda handler, body, _: server.reply(handler, 200, body, {"ETag": etag_of(body)}) or True
@@ -145,7 +145,7 @@ def test_servers_without_parts_fill_no_memory(run, server, tmp_path):
     assert (tmp_path / "out/weights.safetensors").read_bytes() == CONTENT
 
 
-def test_servers_without_parts_begin_anew(big, server):
+def test_without_range_requests_downloads_start_over(big, server):
     def slow(handler, body, _):
         handler.send_response(200)
         handler.send_header("ETag", etag_of(body))
@@ -182,8 +182,8 @@ def test_fifty_kills(big, server):
     big.finish()
 
 
-def test_a_slow_download_gets_on(big, server):
-    """What has come of parts that are not whole is not fetched again."""
+def test_a_slow_download_makes_progress(big, server):
+    """The received bytes of incomplete parts are not fetched again."""
     waiting = threading.Semaphore(0)
 
     def slow(handler, body, asked):
@@ -198,7 +198,7 @@ def test_a_slow_download_gets_on(big, server):
 
     server.fault = slow
     process = subprocess.Popen(big.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(7):  # parts but for the first
+    for _ in range(7):  # all parts except the first
         assert waiting.acquire(timeout=30)
     wait_for_bytes(process, "wchar", 7 << 20)
     process.send_signal(signal.SIGINT)
@@ -208,7 +208,7 @@ def test_a_slow_download_gets_on(big, server):
 
 
 def stop_after(server, count):
-    """Answers so many requests, then none."""
+    """Serve this many requests, then none."""
     left = threading.Semaphore(count)
 
     def stop(*_):
@@ -220,7 +220,7 @@ def stop_after(server, count):
     server.fault = stop
 
 
-def test_a_journal_without_its_file_is_not_believed(big, server):
+def test_a_journal_without_its_file_is_ignored(big, server):
     stop_after(server, 4)
     kill_when_noted(big.command, big.journal)
     (big.folder / "big.bin.ballast-incomplete").unlink()
@@ -228,7 +228,7 @@ def test_a_journal_without_its_file_is_not_believed(big, server):
     big.finish()
 
 
-def test_begins_anew_when_the_file_has_changed(big, server):
+def test_starts_over_if_the_file_has_changed(big, server):
     stop_after(server, 4)
     kill_when_noted(big.command, big.journal)
     server.fault = None

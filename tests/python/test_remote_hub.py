@@ -1,4 +1,4 @@
-"""hf:// and its cache, beside huggingface_hub itself."""
+"""hf:// URIs and the cache, compared with huggingface_hub."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_values_are_the_same(run, hub, sharded):
     assert run("verify", f"hf://org/model@{hub.commit}").returncode == 0
 
 
-def test_tokens_go_to_the_hub_alone(run, hub, monkeypatch):
+def test_tokens_are_sent_only_to_the_hub(run, hub, monkeypatch):
     hub.token = "hf_secret"
     line = one_error_line(run("inspect", "hf://org/model"), 3)
     assert "401" in line and "Access to this model is restricted." in line and "HF_TOKEN" in line
@@ -64,7 +64,7 @@ def test_tokens_go_to_the_hub_alone(run, hub, monkeypatch):
     assert run("inspect", "hf://org/model").returncode == 0
 
 
-def test_what_does_not_exist(run, hub):
+def test_missing_repositories_revisions_and_files(run, hub):
     assert "404" in one_error_line(run("inspect", "hf://org/other"), 3)
     assert "Invalid rev id" in one_error_line(run("inspect", "hf://org/model@nope"), 3)
     assert "404" in one_error_line(run("inspect", "hf://org/model/nope.safetensors"), 3)
@@ -72,7 +72,7 @@ def test_what_does_not_exist(run, hub):
         assert "hf://org/repo[@revision][/file]" in one_error_line(run("inspect", uri), 2)
 
 
-def test_what_huggingface_hub_cached_is_used(run, hub, sharded, tmp_path):
+def test_files_cached_by_huggingface_hub_are_used(run, hub, sharded, tmp_path):
     shard = sorted(hub.large)[0]
     cached = hub_download(hub, tmp_path / "cache", shard)
     hub.cdn.forget()
@@ -83,7 +83,7 @@ def test_what_huggingface_hub_cached_is_used(run, hub, sharded, tmp_path):
     numpy.testing.assert_array_equal(opened[name].numpy().view("u1"), ballast.open(cached)[name].numpy().view("u1"))
 
 
-def test_what_is_downloaded_here_is_found_by_huggingface_hub(run, hub, tmp_path, monkeypatch):
+def test_huggingface_hub_finds_our_downloads(run, hub, tmp_path, monkeypatch):
     result = run("download", "hf://org/model", "--json")
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
@@ -96,7 +96,7 @@ def test_what_is_downloaded_here_is_found_by_huggingface_hub(run, hub, tmp_path,
         assert hub_download(hub, tmp_path / "cache", name, local_files_only=True) == path
     snapshot = huggingface_hub.snapshot_download("org/model", endpoint=hub.url, cache_dir=tmp_path / "cache")
     assert snapshot == told["path"]
-    assert hub.cdn.requests == []  # all was there
+    assert hub.cdn.requests == []  # everything was cached
     info = huggingface_hub.scan_cache_dir(tmp_path / "cache")
     assert not info.warnings and len(info.repos) == 1
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -112,7 +112,7 @@ def test_offline_without_a_cache(run, hub, monkeypatch):
     assert hub.front.requests == []
 
 
-def test_downloads_take_what_the_cache_has(run, hub, tmp_path, monkeypatch):
+def test_downloads_use_the_cache(run, hub, tmp_path, monkeypatch):
     assert run("download", "hf://org/model").returncode == 0
     hub.cdn.forget()
     told = json.loads(run("download", "hf://org/model", tmp_path / "a", "--json").stdout)
@@ -129,7 +129,7 @@ def test_downloads_take_what_the_cache_has(run, hub, tmp_path, monkeypatch):
     assert hub.front.requests == [] and hub.cdn.requests == []
 
 
-def test_files_of_any_ending(run, hub, tmp_path):
+def test_files_with_any_suffix(run, hub, tmp_path):
     hub.files["README.md"] = b"# A model"
     assert run("download", "hf://org/model/README.md", tmp_path).returncode == 0
     assert (tmp_path / "README.md").read_bytes() == b"# A model"
@@ -151,14 +151,14 @@ def test_quantized_models_are_pinned(run, sharded, hub, tmp_path):
     [
         ([[]] * 2000, "more than 1000 pages"),
         ([[{"type": "file", "path": "a" * 5000, "size": 1, "oid": "0" * 40}]], "longer than 1024 bytes"),
-        ([[{"type": "file", "path": "a", "size": 1, "oid": "0" * 40}] * 2], "has 'a' twice"),
+        ([[{"type": "file", "path": "a", "size": 1, "oid": "0" * 40}] * 2], "contains 'a' twice"),
         ([[{"type": "file", "path": "a.json.ballast-incomplete", "size": 1, "oid": "0" * 40}]], "--exclude"),
-        ([[{"type": "file", "path": "../a", "size": 1, "oid": "0" * 40}]], "the list of files has"),
-        ([[{"type": "file", "path": "a", "size": -1, "oid": "0" * 40}]], "no size of 'a'"),
+        ([[{"type": "file", "path": "../a", "size": 1, "oid": "0" * 40}]], "the file list has an invalid entry"),
+        ([[{"type": "file", "path": "a", "size": -1, "oid": "0" * 40}]], "no size for 'a'"),
     ],
 )
-def test_lists_that_are_not_believed(run, hub, tmp_path, monkeypatch, entries, expected):
-    """Of a hub that means no good."""
+def test_invalid_file_lists_are_refused(run, hub, tmp_path, monkeypatch, entries, expected):
+    """From a hostile server."""
 
     def reply(handler, path, query):
         at = int(query.rpartition("cursor=")[2]) if "cursor=" in query else 0
@@ -169,7 +169,7 @@ def test_lists_that_are_not_believed(run, hub, tmp_path, monkeypatch, entries, e
     assert expected in one_error_line(run("download", "hf://org/model", tmp_path / "out"), 3)
 
 
-def test_a_hub_that_is_away_leaves_the_cache(run, hub, tmp_path):
+def test_an_unreachable_hub_falls_back_to_the_cache(run, hub, tmp_path):
     assert run("download", "hf://org/model").returncode == 0
     hub.front.__exit__()
     shard = sorted(hub.large)[0]
@@ -187,7 +187,7 @@ def test_a_hub_that_is_away_leaves_the_cache(run, hub, tmp_path):
 
 
 def test_download_to_a_folder(run, hub, tmp_path):
-    hub.page = 2  # the list comes in several pieces
+    hub.page = 2  # the list has several pages
     result = run("download", "hf://org/model", tmp_path / "out", "--json")
     assert result.returncode == 0, result.stderr
     for name, body in hub.files.items():
@@ -204,7 +204,7 @@ def test_download_to_a_folder(run, hub, tmp_path):
     assert os.listdir(tmp_path / "one") == ["config.json"]
 
 
-def test_damage_on_the_way_is_noticed(run, hub, tmp_path):
+def test_damaged_downloads_are_detected(run, hub, tmp_path):
     shard = sorted(hub.large)[0]
     hub.cdn.files[f"/cdn/{shard}"] = hub.files[shard][:-1] + b"\xff"
     line = one_error_line(run("download", "hf://org/model", tmp_path / "out"), 3)

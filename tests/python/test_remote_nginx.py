@@ -1,4 +1,4 @@
-"""Against a server that many people have."""
+"""Against nginx, a common server."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_a_model_directory(run, served, sharded, tmp_path):
     assert told["tensor_count"] == json.loads(run("inspect", sharded, "--json").stdout)["tensor_count"]
     result = run("download", served, tmp_path / "out", "--json")
     assert result.returncode == 0, result.stderr
-    for file in sharded.iterdir():  # HTTP has no lists: shards are found by the index
+    for file in sharded.iterdir():  # HTTP cannot list files: shards are found through the index
         assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
     again = json.loads(run("download", served, tmp_path / "out", "--json").stdout)
     assert all(file["was_there"] for file in again["files"]) and again["fetched_bytes"] == 0

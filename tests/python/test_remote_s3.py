@@ -1,4 +1,4 @@
-"""s3:// beside botocore, which signs in its own way, and moto, which serves."""
+"""s3:// URIs: signatures compared with botocore, objects served by moto."""
 
 import datetime
 import json
@@ -43,7 +43,7 @@ def signed_by_botocore(url, key, secret, region, token, now):
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-def test_signatures_are_those_of_botocore(probe):
+def test_signatures_match_botocore(probe):
     generator = random.Random(5)
     odd = string.ascii_letters + string.digits + " +&=?#%@!$'()*,;:[]~é漢/"
     for i in range(300):
@@ -109,27 +109,27 @@ def test_folders_and_files(run, bucket, sharded, tmp_path):
     assert (tmp_path / "out/deep/er/x.txt").read_bytes() == b"x"
 
 
-def test_more_files_than_a_page(run, bucket, tmp_path):
+def test_lists_of_several_pages(run, bucket, tmp_path):
     model = safetensors.numpy.save({"a": numpy.arange(4, dtype=numpy.float32)})
     put(bucket, "many", {f"notes-{i:04}.txt": b"n" for i in range(1100)} | {"weights.safetensors": model})
     numpy.testing.assert_array_equal(ballast.open("s3://models/many")["a"][...], numpy.arange(4, dtype=numpy.float32))
 
 
-def test_names_that_are_hard_to_sign(bucket):
+def test_names_with_special_characters_are_signed(bucket):
     for name in ("a b", "a+b", "a%20b", "ä/漢", "q?x=1&y", "a=b", "semi;colon", "at@", "star*(1)'!", "tilde~-_."):
         model = {"a": numpy.frombuffer(name.encode(), numpy.uint8)}
         bucket.put_object(Bucket="models", Key=f"{name}/m.safetensors", Body=safetensors.numpy.save(model))
         numpy.testing.assert_array_equal(ballast.open(f"s3://models/{name}/m.safetensors")["a"][...], model["a"])
 
 
-def test_dots_in_keys_are_letters(run, bucket):
+def test_dots_in_keys_are_ordinary_characters(run, bucket):
     model = safetensors.numpy.save({"a": numpy.zeros(3)})
     bucket.put_object(Bucket="models", Key="a/m.safetensors", Body=model)
     for key in ("x/../a/m.safetensors", "./a/m.safetensors", "../models/a/m.safetensors"):
         assert run("inspect", f"s3://models/{key}").returncode == 3
 
 
-def test_sums(run, bucket, tmp_path):
+def test_checksums(run, bucket, tmp_path):
     body = os.urandom(300_000)
     bucket.put_object(Bucket="models", Key="sums/a b.bin", Body=body, ChecksumAlgorithm="SHA256")
     bucket.put_object(Bucket="models", Key="sums/plain.bin", Body=body)
@@ -167,17 +167,17 @@ def test_buckets_of_another_region(run, bucket, monkeypatch, tmp_path, how):
             result = run("inspect", uri)
             assert result.returncode == 0, result.stderr
             asked = [headers["Authorization"] for _, path, headers in server.requests if "metadata.json" not in path]
-            assert sum(f"/{REGION}/s3/" not in each for each in asked) == 1  # it is remembered
+            assert sum(f"/{REGION}/s3/" not in each for each in asked) == 1  # the region is remembered
         assert run("download", "s3://models/dir", tmp_path).returncode == 0
         assert (tmp_path / "my model.safetensors").read_bytes() == body
 
 
-def test_what_is_not_there(run, bucket):
+def test_missing_buckets_and_files(run, bucket):
     bucket.put_object(Bucket="models", Key="x/readme.txt", Body=b"x")
     assert "404" in one_error_line(run("inspect", "s3://models/nope.safetensors"), 3)
     assert "404" in one_error_line(run("inspect", "s3://no-such-bucket/dir"), 3)
     assert "no weights" in one_error_line(run("inspect", "s3://models/x"), 3)
-    assert "names no bucket" in one_error_line(run("inspect", "s3://"), 2)
+    assert "has no bucket" in one_error_line(run("inspect", "s3://"), 2)
 
 
 def test_profiles_and_secrets(run, bucket, tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ def test_profiles_and_secrets(run, bucket, tmp_path, monkeypatch):
     assert "very-secret-key" not in result.stdout + result.stderr
     monkeypatch.setenv("AWS_PROFILE", "other")
     (folder / "config").write_text(f"[profile other]\nendpoint_url = {endpoint}\n[profile work]\n")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")  # go before those of a profile
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")  # takes precedence over a profile
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret-key")
     assert run("inspect", "s3://models/m.safetensors").returncode == 0
     monkeypatch.setenv("AWS_PROFILE", "nobody")

@@ -1,4 +1,4 @@
-"""Slices of files written by the reference, against numpy's own slices of the same arrays."""
+"""Slices of files written by the reference, compared with NumPy slices of the same arrays."""
 
 import os
 from math import prod
@@ -20,7 +20,7 @@ DTYPES = [
     )),
 ]  # fmt: skip
 
-# Rows of many pages too, so that some slices are read in pieces and some in one go.
+# Some rows span many pages, so that some slices are read in pieces and some at once.
 SHAPES = st.lists(st.integers(0, 6), max_size=4) | st.tuples(st.integers(1, 8), st.integers(1, 3_000)).map(list)
 
 
@@ -51,7 +51,7 @@ def path(tmp_path_factory):
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(case=arrays_and_slices())
-def test_slice_is_what_numpy_takes(probe, path, case):
+def test_slice_matches_numpy(probe, path, case):
     array, slices = case
     path.unlink(missing_ok=True)
     safetensors.numpy.save_file({"x": array}, path)

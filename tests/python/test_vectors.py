@@ -1,4 +1,4 @@
-"""The vectors that all front ends share: tests/vectors, which bindings/node/test/vectors.test.ts reads, too."""
+"""The test vectors in tests/vectors, which bindings/node/test/vectors.test.ts uses too."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def index(slices):
 
 
 @pytest.mark.parametrize("file, name", TENSORS)
-def test_tensors_are_what_the_vectors_say(file, name):
+def test_tensors_match_the_vectors(file, name):
     expected = EXPECTED["files"][file]["tensors"][name]
     tensor = ballast.open(FOLDER / file)[name]
     assert (tensor.dtype, list(tensor.shape)) == (expected["dtype"], expected["shape"])
@@ -30,14 +30,14 @@ def test_tensors_are_what_the_vectors_say(file, name):
 
 
 @pytest.mark.parametrize("file", EXPECTED["files"])
-def test_metadata_are_what_the_vectors_say(file):
+def test_metadata_matches_the_vectors(file):
     model = ballast.open(FOLDER / file)
     assert model.metadata == EXPECTED["files"][file]["metadata"]
     assert set(model) == set(EXPECTED["files"][file]["tensors"])
 
 
 @pytest.mark.parametrize("file", EXPECTED["bad"])
-def test_errors_are_what_the_vectors_say(file):
+def test_errors_match_the_vectors(file):
     with pytest.raises(ballast.BallastError) as raised:
         ballast.open(FOLDER / file)
     assert type(raised.value).__name__ == EXPECTED["bad"][file]["error"]
@@ -45,7 +45,7 @@ def test_errors_are_what_the_vectors_say(file):
 
 
 @pytest.mark.parametrize("format", ["mlx", "parquet"])
-def test_figures_of_quantization_are_what_the_vectors_say(tmp_path, format):
+def test_metrics_of_quantization_match_the_vectors(tmp_path, format):
     (file,) = EXPECTED["quantized"]
     expected = EXPECTED["quantized"][file][format]
     report = ballast.quantize(FOLDER / file, tmp_path / "q", **expected["settings"])

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from hub_server import Hub
 from pages import CREDENTIALS, REPO
 from safetensors.numpy import save_file
+from safetensors_bytes import length_bytes, prefix
 
 MAKE_MODEL = REPO / "tools/make_model"
 
@@ -40,8 +40,7 @@ class Troubles:
         return name
 
     def header(self, name: str, header: dict | str, data: int = 0) -> str:
-        text = (header if isinstance(header, str) else json.dumps(header)).encode()
-        return self.file(name, struct.pack("<Q", len(text)) + text + bytes(data))
+        return self.file(name, prefix(header) + bytes(data))
 
     def arrays(self, name: str, **arrays) -> str:
         (self.folder / name).parent.mkdir(exist_ok=True)
@@ -67,7 +66,7 @@ def too_small(t):
 
 
 def header_past_the_end(t):
-    return t.said("inspect", t.file("model.safetensors", struct.pack("<Q", 5000) + b"{}"))
+    return t.said("inspect", t.file("model.safetensors", length_bytes(5000) + b"{}"))
 
 
 def git_lfs_pointer(t):

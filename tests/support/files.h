@@ -24,7 +24,7 @@
 
 namespace ballast::test {
 
-// A directory of its own for one test, removed with all it holds. Others may enter it, for tests of file permissions.
+// A temporary directory, removed with its content. Other users may enter it, for tests of file permissions.
 class TempDir {
  public:
   TempDir() {
@@ -43,7 +43,7 @@ class TempDir {
   const std::string& path() const { return path_; }
   std::string path(std::string_view name) const { return path_ + "/" + std::string(name); }
 
-  // Makes a file, with the folders it needs, and returns its path.
+  // Writes a file, creates its folders if needed, and returns its path.
   std::string write(std::string_view name, std::string_view content) const {
     const std::filesystem::path file(path(name));
     std::filesystem::create_directories(file.parent_path());
@@ -57,7 +57,7 @@ class TempDir {
   std::string path_;
 };
 
-// Gives up root's right to read every file, on this thread, while it lives.
+// While it lives, this thread has no root permissions on files.
 class WithoutPrivilege {
  public:
   WithoutPrivilege() {
@@ -69,7 +69,7 @@ class WithoutPrivilege {
     if (::geteuid() == 0) ::setfsuid(0);
   }
 
-  // False for a root that may not become someone else, as in some containers.
+  // False if root cannot switch to another user, as in some containers.
   bool effective() const { return ::geteuid() != 0 || ::setfsuid(kNobody) == static_cast<int>(kNobody); }
 
  private:
@@ -99,7 +99,7 @@ std::string raw(std::initializer_list<T> values) {
   return bytes;
 }
 
-// A SafeTensors file whose header length is what `length` says, true or not.
+// A SafeTensors file with `length` as the header length, right or wrong.
 inline std::string safetensors_claiming(std::uint64_t length, std::string_view header, std::string_view data = {}) {
   return raw({length}).append(header).append(data);
 }

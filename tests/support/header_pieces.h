@@ -14,7 +14,7 @@ inline bool same_tensor(const TensorInfo& a, const TensorInfo& b) {
   return a.name == b.name && a.dtype == b.dtype && a.begin == b.begin && a.end == b.end && std::ranges::equal(a.shape, b.shape);
 }
 
-// What reading a header in pieces, of this size at first, makes of a file: the same as `whole`, or nothing if that is an error.
+// Expects that reading the header in pieces, initially of this size, gives the same as `whole`, or nothing if that is an error.
 inline void expect_same_in_pieces(std::string_view file, const Result<safetensors::Header>& whole,
                                   const safetensors::HeaderOptions& options, std::size_t piece) {
   const auto data_start = safetensors::read_data_start(as_bytes(file), file.size(), options);
@@ -36,7 +36,7 @@ inline void expect_same_in_pieces(std::string_view file, const Result<safetensor
   }
 }
 
-// Parses a header whole, having seen that it is the same in pieces.
+// Parses a header, and expects the same result when it is read in pieces.
 inline Result<safetensors::Header> parse_both_ways(std::string_view file, const safetensors::HeaderOptions& options) {
   auto whole = safetensors::parse_header(as_bytes(file), file.size(), options);
   for (const std::size_t piece : {1U, 2U, 3U, 7U, 16U, 61U, 256U, 4096U}) expect_same_in_pieces(file, whole, options, piece);

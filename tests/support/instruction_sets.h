@@ -7,7 +7,7 @@
 
 namespace ballast::test {
 
-// All that this machine has, and the fallback, for which the processor needs nothing.
+// The instruction sets of this machine and the portable fallback.
 inline std::vector<std::int64_t> instruction_sets() {
   std::vector<std::int64_t> targets{HWY_EMU128};
   for (std::int64_t rest = hwy::SupportedTargets() & (HWY_EMU128 - 1); rest != 0; rest &= rest - 1)
@@ -15,7 +15,7 @@ inline std::vector<std::int64_t> instruction_sets() {
   return targets;
 }
 
-// Makes Highway choose one instruction set while it lives.
+// Makes Highway use one instruction set while it lives.
 class OnlyInstructionSet {
  public:
   explicit OnlyInstructionSet(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }

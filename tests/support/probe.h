@@ -10,7 +10,7 @@
 
 namespace ballast::test {
 
-// As the Python side of a probe knows them.
+// The name of a code in the protocol of the probes.
 inline std::string_view probe_name(Errc code) {
   switch (code) {
     case Errc::kIo: return "io";

@@ -21,7 +21,7 @@ struct TensorText {
   std::vector<std::uint64_t> shape;
   std::string data;
 
-  // Zeros, if there is no data.
+  // Without `bytes`, the data is zeros.
   TensorText(std::string_view name_text, DType type, std::vector<std::uint64_t> dims, std::string bytes = {})
       : name(name_text), dtype(type), shape(std::move(dims)), data(std::move(bytes)) {
     std::uint64_t elements = 1;

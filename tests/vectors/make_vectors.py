@@ -17,8 +17,9 @@ import numpy as np
 import safetensors.numpy
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parents[1] / "build/release/python"))
+sys.path[:0] = [str(FOLDER.parents[1] / "build/release/python"), str(FOLDER.parent / "python")]
 import ballast  # noqa: E402
+from safetensors_bytes import length_bytes, prefix  # noqa: E402
 
 DTYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16, "I32": np.int32,
@@ -65,8 +66,7 @@ def index(slices):
 
 
 def with_header(header, data=b""):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
+    return prefix(header) + data
 
 
 def bad_files():
@@ -78,7 +78,7 @@ def bad_files():
     yield "wrong-size", with_header({"a": one | {"shape": [3]}}, bytes(8))
     yield "unknown-dtype", with_header({"a": one | {"dtype": "F7"}}, bytes(8))
     yield "twice", with_header(b'{"a":' + json.dumps(one).encode() + b',"a":' + json.dumps(one).encode() + b"}", bytes(8))
-    yield "huge-header", (2**40).to_bytes(8, "little") + b"{}"
+    yield "huge-header", length_bytes(2**40) + b"{}"
 
 
 def error_of(path):

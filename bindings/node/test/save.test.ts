@@ -104,7 +104,7 @@ describe('saveFile()', () => {
   test.each<[string, Tensors, string]>([
     ['a shape of another size', { a: tensorOfUnchecked(new Float32Array(4), [3]) }, "tensor 'a' has 16 bytes, F32 [3] needs 12"],
     ['half a value', { a: { data: new Uint8Array(3), dtype: 'F32' } }, "tensor 'a' has 3 bytes, F32 [0.75] needs 3"],
-    ['a name that is taken', { __metadata__: new Uint8Array(1) }, "a tensor cannot be called '__metadata__'"],
+    ['a name that is taken', { __metadata__: new Uint8Array(1) }, "a tensor cannot be named '__metadata__'"],
     ['a name that is no UTF-8', { '\ud800': new Uint8Array(1) }, "tensor name is '\\u{d800}', which is not valid UTF-8"],
   ])('refuses %s with an ArgumentError', async (_, tensors, message) => {
     await expect(saveFile(tensors, path)).rejects.toThrow(ArgumentError);

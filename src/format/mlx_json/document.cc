@@ -18,7 +18,7 @@
 namespace ballast::mlx_json {
 namespace {
 
-// Reads one document from its first byte to its last.
+// Reads one document from start to end.
 class DocumentReader {
  public:
   DocumentReader(const Source& text, const DocumentOptions& options)
@@ -32,12 +32,12 @@ class DocumentReader {
     const bool parsed = json_.object([&](const std::string& key) { return member(key); }) && json_.at_end();
     if (window_.error()) return std::unexpected(*window_.error());
     if (!parsed) return fail(code_, "{}{}{}", place(), json_.failure(), is_json ? hint_ : guess());
-    if ((seen_ & kWeights) == 0) return fail(Errc::kCorrupt, "no object 'weights'");
+    if ((seen_ & kWeights) == 0) return fail(Errc::kCorrupt, "'weights' is missing or not an object");
     bind_shapes();
     document_.table.index = NameIndex(tensors().size());
-    if (const auto clash = document_.table.index.insert_all(tensors())) {
-      return fail(Errc::kCorrupt, "duplicate tensor {}: once at byte {}, once at byte {}", quote(tensors()[clash->first].name),
-                  named_at_[clash->first], named_at_[clash->second]);
+    if (const auto duplicate = document_.table.index.insert_all(tensors())) {
+      return fail(Errc::kCorrupt, "duplicate tensor {}: once at byte {}, once at byte {}",
+                  quote(tensors()[duplicate->first].name), named_at_[duplicate->first], named_at_[duplicate->second]);
     }
     return std::move(document_);
   }
@@ -48,13 +48,13 @@ class DocumentReader {
   LargeVector<TensorInfo>& tensors() { return document_.table.tensors; }
   LargeVector<std::uint64_t>& dims() { return document_.table.dims; }
 
-  // What comes before a failure: the tensor, and the value in it, that it happened in.
+  // The start of an error message: the tensor and the element.
   std::string place() const {
     if (!name_) return {};
     return fmt::format("tensor {}: {}", quote(*name_), element_ ? fmt::format("element {}: ", *element_) : "");
   }
 
-  // What a text that is no JSON may be.
+  // The likely format of a file that is not JSON.
   std::string guess() const {
     std::array<std::byte, 32> front{};
     const std::span<std::byte> bytes(front.data(), std::min<std::uint64_t>(front.size(), text_.size()));
@@ -67,11 +67,11 @@ class DocumentReader {
     return true;
   }
 
-  // Counts what is kept, so that a hostile text cannot fill the memory with names and dimensions.
+  // Counts the bytes in the table, so that a hostile text cannot exhaust memory with names and dimensions.
   bool keep(std::uint64_t bytes) {
     kept_ += bytes;
     return kept_ <= max_table_bytes_ ||
-           json_.fail(fmt::format("names, shapes and metadata take more than the limit of {} bytes", max_table_bytes_));
+           json_.fail(fmt::format("names, shapes and metadata exceed the limit of {} bytes", max_table_bytes_));
   }
 
   bool member(const std::string& key) {
@@ -146,7 +146,7 @@ class DocumentReader {
       if (!code_given_) known.emplace_back(spelling.name);
       if (code_given_ && spelling.code) known.push_back(fmt::format("{} ({})", *spelling.code, spelling.name));
     }
-    hint_ = fmt::format("; there are {}", fmt::join(known, ", "));
+    hint_ = fmt::format("; known {} are {}", code_given_ ? "codes" : "dtypes", fmt::join(known, ", "));
     return json_.fail_at(position, fmt::format("unknown dtype {}", code_given_ ? fmt::format("code {}", code) : quote(text)));
   }
 
@@ -183,15 +183,15 @@ class DocumentReader {
     if (fields_ == (kShape | kDtype | kData)) return true;
     if (fields_ == (kShape | kDtype) && code_given_) {
       code_ = Errc::kUnsupported;
-      hint_ = "; the values must come from the model that it describes";
-      return json_.fail("metadata only: a dtype code and no data");
+      hint_ = "; open the model that this file describes";
+      return json_.fail("metadata only: a dtype code without data");
     }
     return json_.fail(fmt::format("missing key '{}'", (fields_ & kDtype) == 0   ? "dtype"
                                                       : (fields_ & kShape) == 0 ? "shape"
                                                                                 : "data"));
   }
 
-  // The tensor is complete: gives it its place among the bytes that the values stand for.
+  // Called when the tensor is complete. Assigns its range among the decoded bytes.
   bool check_count(Shape shape) {
     const auto elements = checked_elements(shape);
     const auto bytes = elements ? checked_mul(*elements, bits(info_.dtype) / 8) : std::nullopt;
@@ -209,7 +209,7 @@ class DocumentReader {
     return true;
   }
 
-  // The pool of dims has stopped moving: shapes can point into it.
+  // Called when `dims` no longer grows, so that shapes can point into it.
   void bind_shapes() {
     std::size_t at = 0;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -224,14 +224,14 @@ class DocumentReader {
   std::uint64_t max_table_bytes_;
   std::uint64_t kept_ = 0;
   Document document_;
-  std::uint64_t size_ = 0;  // of the tensors so far
+  std::uint64_t size_ = 0;  // decoded bytes of the tensors so far
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint64_t> named_at_;
-  Errc code_ = Errc::kCorrupt;  // of the failure, and what to say after it
-  std::string hint_;
-  unsigned seen_ = 0;  // at the root
+  Errc code_ = Errc::kCorrupt;  // of the failure
+  std::string hint_;            // end of its message
+  unsigned seen_ = 0;           // keys at the root
 
-  // Of the tensor being read:
+  // The current tensor:
   std::optional<std::string_view> name_;
   std::optional<std::uint64_t> element_;
   TensorInfo info_;

@@ -12,10 +12,10 @@ namespace ballast::mlx_json {
 struct Spelling {
   DType dtype;
   std::string_view name;
-  std::optional<std::uint8_t> code;  // what some writers put in place of the name
+  std::optional<std::uint8_t> code;  // number that some writers use instead of the name
 };
 
-// Every dtype that MLX JSON can hold.
+// Every dtype that MLX JSON can store.
 inline constexpr std::array<Spelling, 13> kSpellings{{
     {.dtype = DType::kF32, .name = "float32", .code = 0},
     {.dtype = DType::kF16, .name = "float16", .code = 2},
@@ -32,7 +32,7 @@ inline constexpr std::array<Spelling, 13> kSpellings{{
     {.dtype = DType::kBool, .name = "bool", .code = {}},
 }};
 
-// Null for a dtype that MLX JSON cannot hold.
+// Null for a dtype that MLX JSON cannot store.
 constexpr const Spelling* find_spelling(DType dtype) {
   for (const Spelling& spelling : kSpellings) {
     if (spelling.dtype == dtype) return &spelling;

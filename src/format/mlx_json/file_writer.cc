@@ -15,7 +15,7 @@
 namespace ballast::mlx_json {
 namespace {
 
-// Writes one document from its first byte to its last, so pieces must come in order.
+// Writes one document from start to end, so pieces must come in order.
 class FileWriter final : public TensorWriter {
  public:
   FileWriter(Output output, std::vector<TensorSpec> tensors, std::vector<std::uint64_t> sizes, const TensorWriterOptions& options)
@@ -32,11 +32,13 @@ class FileWriter final : public TensorWriter {
     if (bytes.empty()) return {};
     while (open_ < tensor && is_whole()) begin_next();
     if (open_ != tensor || offset != done_) {
-      return fail(Errc::kInvalidArgument, "MLX JSON is written in order: byte {} of tensor number {} came after byte {} of {}",
-                  offset, tensor, done_, open_);
+      return fail(Errc::kInvalidArgument,
+                  "MLX JSON must be written in order: expected byte {} of tensor index {}, got byte {} of tensor index {}", done_,
+                  open_, offset, tensor);
     }
     if (bytes.size() % value_bytes() != 0) {
-      return fail(Errc::kInvalidArgument, "{} bytes are not whole values of {}", bytes.size(), name(tensors_[tensor].dtype));
+      return fail(Errc::kInvalidArgument, "{} bytes is not a whole number of {} values", bytes.size(),
+                  name(tensors_[tensor].dtype));
     }
     if (done_ != 0) text_ += ',';
     done_ += bytes.size();
@@ -45,18 +47,18 @@ class FileWriter final : public TensorWriter {
 
   std::optional<Place> place(std::size_t) const override { return std::nullopt; }
   Result<void> copy(Place, const Source&, std::uint64_t, std::uint64_t) override {
-    return fail(Errc::kInvalidArgument, "MLX JSON stores no bytes");
+    return fail(Errc::kInvalidArgument, "MLX JSON stores text, so bytes cannot be copied into it");
   }
   bool has(Place, std::uint64_t) const override { return false; }
   bool skip(Place, std::uint64_t) override { return false; }
   std::vector<File> files() const override { return {{.path = output_[0].path(), .bytes = position_}}; }
 
   Result<void> commit() override {
-    if (failed_) return fail(Errc::kInvalidArgument, "a write has failed, so there is nothing whole to commit");
+    if (failed_) return fail(Errc::kInvalidArgument, "cannot commit because a write failed");
     while (open_ + 1 < tensors_.size() && is_whole()) begin_next();
     if (!is_whole()) {
-      return fail(Errc::kInvalidArgument, "tensor {} is not whole: it has {} bytes of {}", quote(tensors_[open_].name), done_,
-                  sizes_[open_]);
+      return fail(Errc::kInvalidArgument, "tensor {} is incomplete: {} of {} bytes were written", quote(tensors_[open_].name),
+                  done_, sizes_[open_]);
     }
     if (!tensors_.empty()) append_tensor_end(text_);
     append_document_end(text_);
@@ -83,7 +85,7 @@ class FileWriter final : public TensorWriter {
     begin();
   }
 
-  // Turns values into text on all threads, a bounded number at a time.
+  // Formats values as text on all threads, a bounded number at a time.
   Result<void> append(std::span<const std::byte> bytes) {
     constexpr std::size_t kValues = std::size_t{1} << 16;
     constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
@@ -124,7 +126,7 @@ class FileWriter final : public TensorWriter {
   unsigned threads_;
   bool sync_;
   std::size_t open_ = 0;    // the tensor being written
-  std::uint64_t done_ = 0;  // bytes of it
+  std::uint64_t done_ = 0;  // its bytes written so far
   std::string text_;        // not written yet
   std::uint64_t position_ = 0;
   bool failed_ = false;

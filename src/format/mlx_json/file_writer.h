@@ -7,7 +7,7 @@
 
 namespace ballast::mlx_json {
 
-// One file. Takes pieces one after the other, in the order in which the tensors were declared.
+// Writes one file. Pieces must come one at a time, in the order in which the tensors were declared.
 Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::vector<TensorSpec> tensors,
                                                     const TensorWriterOptions& options);
 

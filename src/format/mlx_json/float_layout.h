@@ -9,7 +9,7 @@
 
 namespace ballast::mlx_json {
 
-// How the bits of an IEEE-like float are divided, sign first.
+// The bit layout of an IEEE-like float: sign, exponent, mantissa.
 struct FloatLayout {
   int exponent_bits;
   int mantissa_bits;
@@ -27,7 +27,7 @@ inline constexpr FloatLayout kBfloat{.exponent_bits = 8, .mantissa_bits = 7};
 inline constexpr FloatLayout kSingle{.exponent_bits = 8, .mantissa_bits = 23};
 inline constexpr FloatLayout kDouble{.exponent_bits = 11, .mantissa_bits = 52};
 
-// Of the dtypes that MLX JSON can hold; empty for integers.
+// For the dtypes that MLX JSON can store; empty for integers.
 constexpr std::optional<FloatLayout> float_layout(DType dtype) {
   switch (dtype) {
     case DType::kF16: return kHalf;
@@ -38,7 +38,7 @@ constexpr std::optional<FloatLayout> float_layout(DType dtype) {
   }
 }
 
-// The code of the 16-bit float nearest to a finite value, ties to even; infinity's for one that is too large.
+// Rounds a finite value to the nearest 16-bit float, ties to even. A value that is too large becomes infinity.
 template <FloatLayout kLayout>
 std::uint16_t narrow(double value) {
   constexpr int kBias = (1 << (kLayout.exponent_bits - 1)) - 1;
@@ -48,7 +48,7 @@ std::uint16_t narrow(double value) {
   const int exponent = std::max(static_cast<int>(bits >> kDouble.mantissa_bits & 0x7ffU) - kDoubleBias, 1 - kBias);
   if (exponent > kBias) return static_cast<std::uint16_t>(sign | kLayout.infinity());
 
-  // Scaled so that the last bit kept counts 1. Adding and taking away 2^52 then rounds as the processor does, to nearest even.
+  // Scale so that the last mantissa bit is 1. Adding and subtracting 2^52 then makes the processor round to nearest even.
   const auto scale = std::bit_cast<double>(static_cast<std::uint64_t>(kDoubleBias + kLayout.mantissa_bits - exponent) << 52);
   const double scaled = std::bit_cast<double>(bits & ~kDouble.sign()) * scale;
   const double rounded = (scaled + 0x1p52) - 0x1p52;

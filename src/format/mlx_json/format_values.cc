@@ -13,7 +13,7 @@
 namespace ballast::mlx_json {
 namespace {
 
-constexpr std::size_t kLongest = 32;  // more than any value takes with its comma
+constexpr std::size_t kLongest = 32;  // upper bound for a value with its comma
 
 char* put(char* out, std::string_view text) { return std::ranges::copy(text, out).out; }
 
@@ -27,7 +27,7 @@ char* format_special(const FloatLayout& layout, std::uint64_t code, char* out) {
 template <class Number>
 char* format_number(Number value, char* out) {
   if constexpr (std::is_floating_point_v<Number>) {
-    if (value == 0 && std::signbit(value)) return put(out, "-0.0");  // some readers take -0 for an integer, and lose the sign
+    if (value == 0 && std::signbit(value)) return put(out, "-0.0");  // some readers parse -0 as an integer and lose the sign
   }
   return std::to_chars(out, out + kLongest, value).ptr;
 }
@@ -43,13 +43,13 @@ double widen(std::uint64_t code) {
   return (code & kLayout.sign()) != 0 ? -magnitude : magnitude;
 }
 
-// The decimal of the fewest digits that reads back as this code.
+// The decimal with the fewest digits that reads back as this code.
 template <FloatLayout kLayout>
 double shortest(std::uint16_t code) {
   const double exact = widen<kLayout>(code);
   std::array<char, kLongest> text{};
   double decimal = exact;
-  for (int digits = 0; digits < 6; ++digits) {  // after the first
+  for (int digits = 0; digits < 6; ++digits) {  // digits after the first
     const auto [stop, error] = std::to_chars(text.begin(), text.end(), exact, std::chars_format::scientific, digits);
     std::from_chars(text.begin(), stop, decimal);
     if (narrow<kLayout>(decimal) == code) return decimal;
@@ -62,7 +62,7 @@ struct ShortText {
   std::uint8_t length;
 };
 
-// The text of all 65,536 values: looking one up is some thirty times as fast as finding the shortest.
+// The text of all 65,536 values. A lookup is about thirty times faster than computing the shortest text.
 template <FloatLayout kLayout>
 std::vector<ShortText> make_texts() {
   std::vector<ShortText> texts(std::size_t{1} << 16);
@@ -77,7 +77,7 @@ std::vector<ShortText> make_texts() {
   return texts;
 }
 
-// Formats values of type T one after another with format(value, out), which returns where it stopped.
+// Formats values of type T with format(value, out), which returns the end of its output.
 template <class T, class Format>
 void append_each(std::span<const std::byte> bytes, std::string& out, Format&& format) {
   constexpr std::size_t kBlock = 1024;

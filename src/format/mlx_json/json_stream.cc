@@ -17,15 +17,15 @@ using std::string_view_literals::operator""sv;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Eight characters at a time, which may go past the NUL.
+// Reads eight characters at a time, possibly past the NUL; see TextWindow::kPadding.
 const char* skip_digits(const char* at) {
   static_assert(std::endian::native == std::endian::little, "the first character is the lowest byte");
   constexpr std::uint64_t kOnes = 0x0101010101010101;
   for (;; at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, at, sizeof(word));
-    word ^= kOnes * '0';  // digits are now 0 to 9, and adding 0x76 leaves their top bit clear
-    const std::uint64_t others = ((word + kOnes * 0x76) | word) & kOnes * 0x80;  // exact up to the lowest bit set
+    word ^= kOnes * '0';  // digits become 0 to 9; adding 0x76 leaves their top bit clear
+    const std::uint64_t others = ((word + kOnes * 0x76) | word) & kOnes * 0x80;  // reliable up to the lowest set bit
     if (others != 0) return at + std::countr_zero(others) / 8;
   }
 }
@@ -35,7 +35,7 @@ struct NumberScan {
   bool valid;
 };
 
-// Goes over the number that begins at `at`, as far as it is one.
+// Scans the number at `at` up to its end or to the first invalid character.
 NumberScan scan_number(const char* at) {
   if (*at == '-') ++at;
   if (!is_digit(*at)) return {.stop = at, .valid = false};
@@ -68,7 +68,7 @@ bool JsonStream::fail_expecting(std::string_view what) {
   return false;
 }
 
-// Calls keep(text) for one part of the string after another, with escapes decoded. The window is at the opening quote.
+// Calls keep(text) for each part of the string, with escapes decoded. The window must be at the opening quote.
 template <class Keep>
 bool JsonStream::scan_string(Keep&& keep) {
   window_.move_to(window_.at() + 1);
@@ -91,7 +91,7 @@ bool JsonStream::scan_string(Keep&& keep) {
       window_.move_to(at + 1);
       if (!scan_escape(decoded) || !keep(std::string_view(decoded))) return false;
     } else if (static_cast<unsigned char>(*at) < 0x20) {
-      return fail("a control character in a string");
+      return fail("control character in a string");
     } else if (static_cast<unsigned char>(*at) >= 0x80) {
       const std::size_t length = utf8_length({at, window_.end()});
       if (length == 0) return fail("invalid UTF-8");
@@ -116,23 +116,23 @@ bool JsonStream::scan_escape(std::string& out) {
   if (code >= 0xd800 && code <= 0xdfff) {
     std::uint32_t low = 0;
     if (code >= 0xdc00 || !std::string_view(window_.at(), window_.end()).starts_with("\\u")) {
-      return fail("a lone surrogate in a string");
+      return fail("unpaired surrogate in a string");
     }
     window_.move_to(window_.at() + 1);
     if (!scan_hex4(low)) return false;
-    if (low < 0xdc00 || low > 0xdfff) return fail("a lone surrogate in a string");
+    if (low < 0xdc00 || low > 0xdfff) return fail("unpaired surrogate in a string");
     code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
   }
   append_utf8(out, code);
   return true;
 }
 
-// The `u` of an escape and what follows it.
+// Reads the `u` of an escape and its four digits.
 bool JsonStream::scan_hex4(std::uint32_t& out) {
   const char* const digits = window_.at() + 1;
   const char* const stop = digits + std::min<std::ptrdiff_t>(4, window_.end() - digits);
   if (stop - digits < 4 || std::from_chars(digits, stop, out, 16).ptr != stop) {
-    return fail("a \\u escape without four hexadecimal digits");
+    return fail("\\u escape without four hexadecimal digits");
   }
   window_.move_to(stop);
   return true;
@@ -142,7 +142,7 @@ bool JsonStream::string(std::string& out) {
   if (peek() != '"') return fail_expecting("a string");
   const std::uint64_t start = position();
   return scan_string([&](std::string_view part) {
-    if (part.size() > max_string_ - out.size()) return fail_at(start, fmt::format("a string of more than {} bytes", max_string_));
+    if (part.size() > max_string_ - out.size()) return fail_at(start, fmt::format("string longer than {} bytes", max_string_));
     out += part;
     return true;
   });
@@ -152,9 +152,9 @@ bool JsonStream::whole_number(std::uint64_t& out) {
   if (!is_digit(peek())) return fail_expecting("a whole number");
   constexpr std::size_t kTooLong = 21;
   window_.hold(kTooLong);
-  if (window_.at()[0] == '0' && is_digit(window_.at()[1])) return fail("a number with a leading zero");
+  if (window_.at()[0] == '0' && is_digit(window_.at()[1])) return fail("number with a leading zero");
   const auto [stop, error] = std::from_chars(window_.at(), window_.end(), out);
-  if (error != std::errc{}) return fail("a number past 2^64");
+  if (error != std::errc{}) return fail("number does not fit into 64 bits");
   if (*stop == '.' || *stop == 'e' || *stop == 'E') return fail("expected a whole number");
   window_.move_to(stop);
   return true;
@@ -167,7 +167,7 @@ bool JsonStream::skip_number() {
     number = scan_number(window_.at());
   }
   if (static_cast<std::size_t>(number.stop - window_.at()) > TextWindow::kMostKept) {
-    return fail(fmt::format("a number of more than {} characters", TextWindow::kMostKept));
+    return fail(fmt::format("number longer than {} characters", TextWindow::kMostKept));
   }
   window_.move_to(number.stop);
   return number.valid || fail_expecting("a digit");
@@ -180,7 +180,7 @@ bool JsonStream::skip_word(std::string_view word, std::string_view expected) {
   return true;
 }
 
-// A bare number, or one of the words for those that JSON has no numbers for.
+// Skips a number or bare NaN, Infinity or -Infinity.
 bool JsonStream::skip_bare_number(std::string_view expected) {
   const char first = peek();
   if (first == 'N') return skip_word("NaN", expected);

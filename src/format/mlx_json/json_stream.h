@@ -9,40 +9,40 @@
 
 namespace ballast::mlx_json {
 
-// Reads JSON tokens from front to back through a window. Besides RFC 8259 takes bare NaN, Infinity and -Infinity, which Python's
-// json module writes. Values may nest kMaxDepth deep, and a number may have TextWindow::kMostKept characters.
+// Reads JSON tokens in order through a window. Accepts RFC 8259 and the bare NaN, Infinity and -Infinity that Python's json
+// module writes. At most kMaxDepth nested values; at most TextWindow::kMostKept characters per number.
 //
-// Each call skips white space, takes one token and returns true, or records the first failure and returns false.
+// Each call skips white space and consumes one token. It returns true, or records the first failure and returns false.
 class JsonStream {
  public:
   static constexpr int kMaxDepth = 127;
 
-  // Strings that are kept may have `max_string` bytes.
+  // string() accepts at most `max_string` bytes.
   JsonStream(TextWindow& window, std::uint64_t max_string) : window_(window), max_string_(max_string) {}
 
-  // The next character that is not white space, NUL at the end of the text.
+  // The next character that is not white space; NUL at the end of the text.
   char peek();
   std::uint64_t position() const { return window_.position(window_.at()); }
 
   bool take(char expected);
   bool string(std::string& out);
   bool whole_number(std::uint64_t& out);
-  bool skip_value(int depth);  // `depth` counts the values around this one
-  bool skip_entry();           // a value of a tensor: a number, a string that stands for one, true or false
-  bool at_end();               // true, or a failure: something follows
+  bool skip_value(int depth);  // `depth` is the number of enclosing values
+  bool skip_entry();           // a value of a tensor: a number, a string such as "NaN", true or false
+  bool at_end();               // fails if there is more text
 
-  // Skips at most `most` numbers, each with the comma behind it, and returns how many. Stops before what takes a longer look.
+  // Skips up to `most` numbers with the comma after each and returns how many. Stops before anything that needs skip_entry().
   std::uint64_t skip_numbers(std::uint64_t most);
 
-  // Visits `{"key": value, …}`: after each key and colon calls member(key), which must take the value.
+  // Visits `{"key": value, …}`. Calls member(key) after each key and colon; it must consume the value.
   template <class Member>
   bool object(Member&& member);
-  // Visits `[value, …]`, calling element() to take each.
+  // Visits `[value, …]`. Calls element() for each value; it must consume it.
   template <class Element>
   bool array(Element&& element);
 
   bool fail(std::string message) { return fail_at(position(), std::move(message)); }
-  bool fail_at(std::uint64_t position, std::string message);  // always false; keeps the first message and its position
+  bool fail_at(std::uint64_t position, std::string message);  // returns false; records the first message and its position
   bool fail_expecting(std::string_view what);
   bool failed() const { return failed_; }
   const std::string& failure() const { return failure_; }  // "… at byte 57"

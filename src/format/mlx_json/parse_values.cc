@@ -20,7 +20,7 @@ std::optional<std::uint64_t> parse_hex(std::string_view digits) {
   return code;
 }
 
-// The code that a special value has in a float of this layout.
+// The code of a special value in this layout.
 std::optional<std::uint64_t> parse_special(const FloatLayout& layout, std::string_view text) {
   if (text == "NaN") return layout.quiet_nan();
   if (text == "Infinity") return layout.infinity();
@@ -32,7 +32,7 @@ std::optional<std::uint64_t> parse_special(const FloatLayout& layout, std::strin
   return code && layout.is_nan(*code) ? code : std::nullopt;
 }
 
-// Whether a number that a float cannot hold is too small for it, not too large.
+// Whether a number that is out of range is too small, not too large.
 bool is_tiny(std::string_view number) {
   constexpr std::int64_t kFar = 1'000'000'000'000;
   const std::size_t e = number.find_first_of("eE");
@@ -79,7 +79,7 @@ struct Narrow {
   static bool fits(std::uint16_t code) { return kLayout.is_finite(code); }
 };
 
-// Calls use(codec) with the way in which numbers of a dtype are read.
+// Calls use(codec) with the codec for a dtype.
 template <class Use>
 auto with_codec(DType dtype, Use&& use) {
   switch (dtype) {

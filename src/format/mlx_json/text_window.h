@@ -19,27 +19,27 @@ inline const char* skip_space(const char* at) {
   return at;
 }
 
-// Slides over a part of a text from front to back, so that a text of any size is read in the same little memory. [at(), end()) is
-// what is in memory. NUL bytes follow it, kPadding of them, so that loops over the text need not look for its end.
+// A sliding window over a text, so that a text of any size is read in constant memory. [at(), end()) is in memory, followed by
+// kPadding NUL bytes, so that loops over the text need not check for the end.
 class TextWindow {
  public:
   static constexpr std::size_t kPadding = 8;
-  static constexpr std::size_t kPiece = std::size_t{256} << 10;  // what one read asks for
-  static constexpr std::size_t kMostKept = 4096;                 // the longest token that can be seen whole, whatever the piece
+  static constexpr std::size_t kPiece = std::size_t{256} << 10;  // bytes per read
+  static constexpr std::size_t kMostKept = 4096;                 // the longest token that always fits into the window
 
-  // Begins empty, at byte `begin` of the text.
+  // Starts empty, at byte `begin` of the text.
   TextWindow(const Source& text, std::uint64_t begin, std::uint64_t end, std::size_t piece = kPiece);
 
   const char* at() const { return at_; }
   const char* end() const { return end_; }
-  void move_to(const char* place) { at_ = place; }
-  std::uint64_t position(const char* place) const { return next_ - static_cast<std::uint64_t>(end_ - place); }
+  void move_to(const char* at) { at_ = at; }
+  std::uint64_t position(const char* at) const { return next_ - static_cast<std::uint64_t>(end_ - at); }
 
-  // Drops what lies before at() and adds a piece behind it; pointers into the window become invalid. False at the end of the
-  // text, when more than kMostKept bytes would have to be kept, and when reading fails.
+  // Drops the text before at() and reads the next piece. Pointers into the window become invalid. Returns false at the end of the
+  // text, if more than kMostKept bytes would have to be kept, and if reading fails.
   bool slide();
 
-  // Slides until `bytes` lie before end(), or there is no more text.
+  // Slides until the window has `bytes` or the text ends.
   bool hold(std::size_t bytes) {
     while (static_cast<std::size_t>(end_ - at_) < bytes) {
       if (!slide()) return false;
@@ -52,7 +52,7 @@ class TextWindow {
 
  private:
   const Source& text_;
-  std::uint64_t next_;  // where the text behind the window begins
+  std::uint64_t next_;  // position of the text after the window
   std::uint64_t stop_;
   std::size_t piece_;
   std::unique_ptr<char[]> buffer_;

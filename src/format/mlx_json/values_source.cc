@@ -15,13 +15,13 @@
 namespace ballast::mlx_json {
 namespace {
 
-// Decodes values of one tensor, one after another.
+// Decodes consecutive values of one tensor.
 class Decoder {
  public:
-  // The window begins at the text of value `element`.
+  // The window starts at the text of `element`.
   Decoder(TextWindow& window, DType dtype, std::uint64_t element) : window_(window), dtype_(dtype), element_(element) {}
 
-  // Goes on to value `element`. Nothing but the commas between values needs a look: no value has one in it.
+  // Skips to `element`. It is enough to count commas, because no value contains one.
   Result<void> skip_to(std::uint64_t element) {
     while (element_ != element) {
       if (window_.at() == window_.end() && !window_.slide()) return fail_early();
@@ -51,7 +51,7 @@ class Decoder {
   }
 
  private:
-  // One value with white space around it and the comma after it, at the window's end perhaps.
+  // Decodes one value with white space around it and the comma after it. It may be at the end of the window.
   Result<void> decode_one(std::byte* out) {
     if (!skip_space()) return fail_early();
     window_.hold(TextWindow::kMostKept + 1);
@@ -79,7 +79,7 @@ class Decoder {
 
   Result<void> fail_early() const {
     if (window_.error()) return std::unexpected(*window_.error());
-    return fail(Errc::kCorrupt, "element {}: the text is over at byte {}; it has changed since it was opened", element_,
+    return fail(Errc::kCorrupt, "element {}: the text ends at byte {}; the file changed after it was opened", element_,
                 window_.position(window_.at()));
   }
 
@@ -97,7 +97,7 @@ class ValuesSource final : public Source {
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > size() || out.size() > size() - offset) {
-      return fail(Errc::kIo, "{} bytes at {} lie past the end ({} bytes)", out.size(), offset, size());
+      return fail(Errc::kIo, "cannot read {} bytes at offset {}: the size is {} bytes", out.size(), offset, size());
     }
     auto data = std::ranges::upper_bound(data_, offset, {}, &DataText::end);
     for (; !out.empty(); ++data) {
@@ -110,12 +110,12 @@ class ValuesSource final : public Source {
   }
 
   Result<std::span<const std::byte>> map() const override {
-    return fail(Errc::kUnsupported, "MLX JSON is text, so there are no bytes to view: use read()");
+    return fail(Errc::kUnsupported, "view() is not available for MLX JSON, which stores text; use read()");
   }
   Result<void> release(std::uint64_t, std::uint64_t) const override { return {}; }
 
  private:
-  // `offset` counts from the tensor's first byte. Values of which only some bytes are asked for are decoded aside.
+  // `offset` is relative to the tensor. Values of which only some bytes are requested are decoded into a temporary.
   Result<void> read_tensor(const DataText& data, std::uint64_t offset, std::span<std::byte> out) const {
     const std::uint64_t size = bits(data.dtype) / 8;
     const auto read_part = [&](std::size_t count) -> Result<void> {
@@ -141,7 +141,7 @@ class ValuesSource final : public Source {
     const std::uint64_t elements = (data.end - data.begin) / (bits(data.dtype) / 8);
     const std::uint64_t stop = first + count;
     const auto checkpoint = [&](std::uint64_t number) { return checkpoints_[data.checkpoint + number]; };
-    const std::uint64_t last = (stop + kStride - 1) / kStride;  // at or behind the last value
+    const std::uint64_t last = (stop + kStride - 1) / kStride;  // at or after the last value
     const std::uint64_t text_end = last * kStride < elements ? checkpoint(last) : data.text_end;
     TextWindow window(*text_, checkpoint(first / kStride), text_end, piece_);
     Decoder decoder(window, data.dtype, first / kStride * kStride);

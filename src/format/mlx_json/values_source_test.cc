@@ -17,7 +17,7 @@ using test::fails;
 using test::raw;
 using test::to_text;
 
-// Borrows the text.
+// `text` must outlive the source.
 std::unique_ptr<Source> open(const std::string& text, std::size_t piece = TextWindow::kPiece) {
   auto source = open_memory(as_bytes(text));
   auto document = read_document(*source);
@@ -36,7 +36,7 @@ std::string with_data(std::string_view dtype, std::string_view data, std::size_t
   return fmt::format(R"({{"weights":{{"t":{{"shape":[{}],"dtype":"{}","data":{}}}}}}})", count, dtype, data);
 }
 
-TEST(MlxJsonValuesSource, EveryRangeOfEveryTensorIsRead) {
+TEST(MlxJsonValuesSource, ReadsEveryRangeOfEveryTensor) {
   const std::string text =
       R"({"weights":{"a":{"shape":[3],"dtype":"float32","data":[1.5, "NaN" ,-Infinity]},"e":{"shape":[0],"dtype":"int8","data":[]},)"
       R"("b":{"data":[ -2,)"
@@ -58,7 +58,7 @@ TEST(MlxJsonValuesSource, EveryRangeOfEveryTensorIsRead) {
   }
 }
 
-TEST(MlxJsonValuesSource, ReadsFromTheMiddleBeginAtACheckpoint) {
+TEST(MlxJsonValuesSource, ReadsInTheMiddleStartAtACheckpoint) {
   std::vector<float> values(3 * kStride + 100);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.37F;
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -78,7 +78,7 @@ TEST(MlxJsonValuesSource, ReadsFromTheMiddleBeginAtACheckpoint) {
   }
 }
 
-TEST(MlxJsonValuesSource, ManyThreadsMayRead) {
+TEST(MlxJsonValuesSource, IsThreadSafe) {
   std::string data = "[0";
   for (int i = 1; i < 40'000; ++i) data += fmt::format(",{}", i);
   const std::string text = with_data("int32", data + "]", 40'000);
@@ -90,7 +90,7 @@ TEST(MlxJsonValuesSource, ManyThreadsMayRead) {
   for (std::int32_t i = 0; i < 40'000; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)], i);
 }
 
-TEST(MlxJsonValuesSource, ValuesThatDoNotFitNameTheirIndexAndByte) {
+TEST(MlxJsonValuesSource, ErrorsForValuesThatDoNotFitHaveTheElementAndTheByte) {
   const auto refuses = [](std::string_view dtype, std::string_view data, std::string_view message) {
     const std::string text = with_data(dtype, data, 3);
     for (const std::size_t piece : {1, 4, 1 << 20}) {
@@ -109,7 +109,7 @@ TEST(MlxJsonValuesSource, ValuesThatDoNotFitNameTheirIndexAndByte) {
   EXPECT_TRUE(refuses("float16", R"([1,2,"nan:7fc00001"])", R"(element 2: '\"nan:7fc00001\"' at byte 59 does not fit float16)"));
 }
 
-TEST(MlxJsonValuesSource, ValuesBeforeOneThatDoesNotFitCanBeRead) {
+TEST(MlxJsonValuesSource, ReadsValuesBeforeOneThatDoesNotFit) {
   const std::string text = with_data("int8", "[1,2,300]", 3);
   const auto source = open(text);
   EXPECT_EQ(read(*source, 0, 2), "\1\2");
@@ -118,25 +118,25 @@ TEST(MlxJsonValuesSource, ValuesBeforeOneThatDoesNotFitCanBeRead) {
 TEST(MlxJsonValuesSource, RangesPastTheEndAreRefused) {
   const std::string text = with_data("int8", "[1,2,3]", 3);
   const auto source = open(text);
-  EXPECT_TRUE(fails(read(*source, 2, 2), Errc::kIo, "2 bytes at 2 lie past the end (3 bytes)"));
-  EXPECT_TRUE(fails(read(*source, 4, 0), Errc::kIo, "0 bytes at 4 lie past the end (3 bytes)"));
+  EXPECT_TRUE(fails(read(*source, 2, 2), Errc::kIo, "cannot read 2 bytes at offset 2: the size is 3 bytes"));
+  EXPECT_TRUE(fails(read(*source, 4, 0), Errc::kIo, "cannot read 0 bytes at offset 4: the size is 3 bytes"));
 }
 
-TEST(MlxJsonValuesSource, ThereIsNothingToMap) {
+TEST(MlxJsonValuesSource, CannotBeMapped) {
   const std::string text = with_data("int8", "[1,2,3]", 3);
   const auto source = open(text);
-  EXPECT_TRUE(fails(source->map(), Errc::kUnsupported, "MLX JSON is text, so there are no bytes to view: use read()"));
+  EXPECT_TRUE(fails(source->map(), Errc::kUnsupported, "view() is not available for MLX JSON, which stores text; use read()"));
   EXPECT_TRUE(source->release(0, 3));
 }
 
-TEST(MlxJsonValuesSource, TextThatChangesIsAnErrorAndNoMore) {
+TEST(MlxJsonValuesSource, TextThatChangesIsAnError) {
   std::string text = with_data("int8", "[1,2,3]", 3);
   const auto source = open(text);
   std::memset(text.data() + 52, ' ', 5);
   EXPECT_TRUE(
-      fails(read(*source, 0, 3), Errc::kCorrupt, "element 0: the text is over at byte 57; it has changed since it was opened"));
+      fails(read(*source, 0, 3), Errc::kCorrupt, "element 0: the text ends at byte 57; the file changed after it was opened"));
   EXPECT_TRUE(
-      fails(read(*source, 2, 1), Errc::kCorrupt, "element 0: the text is over at byte 57; it has changed since it was opened"));
+      fails(read(*source, 2, 1), Errc::kCorrupt, "element 0: the text ends at byte 57; the file changed after it was opened"));
 }
 
 }  // namespace

@@ -25,14 +25,14 @@ std::string format(DType dtype, std::string_view bytes) {
   return text;
 }
 
-// The bytes of one value, in hexadecimal as a number; "none" if the dtype cannot hold it.
+// The bytes of one value as a hexadecimal number; "none" if the value does not fit the dtype.
 std::string parse(DType dtype, std::string_view entry) {
   std::array<std::byte, 8> out{};
   if (!parse_value(dtype, entry, out.data())) return "none";
   return fmt::format("{:0{}x}", std::bit_cast<std::uint64_t>(out), bits(dtype) / 4);
 }
 
-// Splits what append_values wrote and reads each entry back, alone and in a run.
+// Splits the output of append_values() and parses each entry, alone and in a run.
 template <class Code>
 void expect_round_trip(DType dtype, const std::vector<Code>& codes) {
   const std::string bytes(reinterpret_cast<const char*>(codes.data()), codes.size() * sizeof(Code));
@@ -55,7 +55,7 @@ void expect_round_trip(DType dtype, const std::vector<Code>& codes) {
   EXPECT_EQ(at, text.size());
 }
 
-TEST(MlxJsonValues, NumbersAreWrittenAsShortAsTheyCanBe) {
+TEST(MlxJsonValues, NumbersAreWrittenInTheShortestForm) {
   EXPECT_EQ(format(DType::kF32, raw({0.1F, -1.5F, 16777216.0F, 1e-45F, 3.4028235e38F, 0.0F, 100.0F})),
             "0.1,-1.5,16777216,1e-45,3.4028235e+38,0,100");
   EXPECT_EQ(format(DType::kF64, raw({0.1, 5e-324, 1e22})), "0.1,5e-324,1e+22");
@@ -68,7 +68,7 @@ TEST(MlxJsonValues, NumbersAreWrittenAsShortAsTheyCanBe) {
   EXPECT_EQ(format(DType::kF32, ""), "");
 }
 
-TEST(MlxJsonValues, NegativeZeroIsWrittenSoThatNoReaderTakesItForAnInteger) {
+TEST(MlxJsonValues, NegativeZeroIsNotWrittenAsAnInteger) {
   EXPECT_EQ(format(DType::kF32, raw({-0.0F})), "-0.0");
   EXPECT_EQ(format(DType::kF64, raw({-0.0})), "-0.0");
   EXPECT_EQ(format(DType::kF16, raw<std::uint16_t>({0x8000})), "-0.0");
@@ -94,7 +94,7 @@ TEST(MlxJsonValues, SpecialsAreReadWithAndWithoutQuotes) {
   EXPECT_EQ(parse(DType::kF32, R"("nan:FF800001")"), "ff800001");
 }
 
-TEST(MlxJsonValues, SpecialsThatAreNoneOfTheDtypeAreRefused) {
+TEST(MlxJsonValues, SpecialsOfAnotherDtypeAreRefused) {
   EXPECT_EQ(parse(DType::kF32, R"("nan:7e01")"), "none");
   EXPECT_EQ(parse(DType::kF16, R"("nan:7fc00001")"), "none");
   EXPECT_EQ(parse(DType::kF32, R"("nan:3f800000")"), "none");
@@ -136,7 +136,7 @@ TEST(MlxJsonValues, NumbersAreRoundedOnceToTheNearest) {
   EXPECT_EQ(parse(DType::kF16, "2.98023223876953125e-8"), "0000");
   EXPECT_EQ(parse(DType::kF16, "2.980232238769532e-8"), "0001");
   EXPECT_EQ(parse(DType::kBF16, "1.00390625"), "3f80");
-  EXPECT_EQ(parse(DType::kBF16, "1.003906250001"), "3f81");  // which lies at the tie as a float
+  EXPECT_EQ(parse(DType::kBF16, "1.003906250001"), "3f81");  // a tie if it were rounded to F32 first
   EXPECT_EQ(parse(DType::kBF16, "3.39e38"), "7f7f");
   EXPECT_EQ(parse(DType::kF32, "16777217"), "4b800000");
   EXPECT_EQ(parse(DType::kF32, "1.00000005960464477540"), "3f800001");
@@ -158,7 +158,7 @@ TEST(MlxJsonValues, BoolsAreWordsOrNumbers) {
   EXPECT_EQ(parse(DType::kBool, "1"), "01");
 }
 
-TEST(MlxJsonValues, RunsStopWhereALongerLookIsNeeded) {
+TEST(MlxJsonValues, RunsStopBeforeSpecialEntries) {
   const auto run = [](std::string text, std::size_t most) {
     std::array<std::byte, 64> out{};
     const char* at = text.c_str();
@@ -174,13 +174,13 @@ TEST(MlxJsonValues, RunsStopWhereALongerLookIsNeeded) {
   EXPECT_EQ(run("12", 9), std::pair(std::size_t{0}, std::string("12")));
 }
 
-TEST(MlxJsonValues, EveryCodeOfSixteenBitsSurvives) {
+TEST(MlxJsonValues, Every16BitCodeRoundTrips) {
   std::vector<std::uint16_t> codes(std::size_t{1} << 16);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i);
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kI16, DType::kU16}) expect_round_trip(dtype, codes);
 }
 
-TEST(MlxJsonValues, ManyCodesOfMoreBitsSurvive) {
+TEST(MlxJsonValues, ManyWiderCodesRoundTrip) {
   std::mt19937_64 random(1);  // NOLINT: the same codes each time
   std::vector<std::uint32_t> words;
   std::vector<std::uint64_t> longs;
@@ -199,7 +199,7 @@ TEST(MlxJsonValues, ManyCodesOfMoreBitsSurvive) {
   for (const DType dtype : {DType::kF64, DType::kI64, DType::kU64}) expect_round_trip(dtype, longs);
 }
 
-TEST(MlxJsonValues, EveryByteSurvives) {
+TEST(MlxJsonValues, EveryByteRoundTrips) {
   std::vector<std::uint8_t> bytes(256);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);
   for (const DType dtype : {DType::kI8, DType::kU8, DType::kBool}) expect_round_trip(dtype, bytes);

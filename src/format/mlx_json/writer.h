@@ -8,7 +8,7 @@
 #include <ballast/metadata.h>
 #include <ballast/tensor.h>
 
-// The frame of a document around what append_values() (values.h) makes of the tensors:
+// Writes the parts of a document around the values, which append_values() (values.h) writes:
 //
 //   append_document_begin(metadata, out);
 //   for each tensor: append_tensor_begin(name, dtype, shape, is_first, out);
@@ -17,7 +17,7 @@
 //   append_document_end(out);
 namespace ballast::mlx_json {
 
-// kWrite for the dtypes that MLX JSON has no name for.
+// Fails with kWrite for dtypes that MLX JSON cannot store.
 Result<void> check_writable(DType dtype);
 
 void append_document_begin(const Metadata& metadata, std::string& out);

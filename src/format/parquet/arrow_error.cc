@@ -24,7 +24,7 @@ class ErrorDetail final : public arrow::StatusDetail {
   Error error_;
 };
 
-const Error kNoMemory{.code = Errc::kUnsupported, .message = "not enough memory for it"};
+const Error kNoMemory{.code = Errc::kUnsupported, .message = "out of memory"};
 
 Error to_error(const arrow::Status& status, Errc otherwise) {
   if (const auto* const detail = dynamic_cast<const ErrorDetail*>(status.detail().get())) return detail->error();
@@ -50,7 +50,7 @@ Error current_error(Errc otherwise) {
     const std::string_view what = exception.what();
     return {.code = what.starts_with("Not yet implemented") ? Errc::kUnsupported : otherwise, .message = escape(what)};
   } catch (...) {
-    return {.code = otherwise, .message = "Arrow failed and does not say why"};
+    return {.code = otherwise, .message = "Arrow failed without an error message"};
   }
 }
 

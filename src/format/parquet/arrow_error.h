@@ -8,13 +8,13 @@
 
 namespace ballast::parquet {
 
-// Carries an error of ours through Arrow.
+// Wraps a Ballast error to pass it through Arrow.
 arrow::Status to_status(Error error);
 
-// What is being thrown, `otherwise` telling what a failure means that does not say so itself. For catch blocks.
+// Converts the exception being handled. `otherwise` is the code of exceptions that do not carry one. For catch blocks.
 Error current_error(Errc otherwise);
 
-// Runs code that calls Arrow: nothing is thrown out of it.
+// Runs code that calls Arrow and converts its exceptions to errors.
 template <class Work>
 auto guard(Errc otherwise, Work&& work) -> decltype(work()) {
   try {

@@ -15,7 +15,7 @@ struct Column {
   bool nullable = false;
 };
 
-// In the order of kColumns, which is that of the files.
+// In the order of kColumns, which is the order in the files.
 enum ColumnId : std::uint8_t {
   kLayerName,
   kDtype,

@@ -13,7 +13,8 @@
 
 namespace ballast::parquet {
 
-// Goes over one column of a row group a level at a time: a level is a value, a null or an empty list. Throws what Arrow throws.
+// Iterates over the levels of one column of a row group. A level is a value, a null or an empty list. Lets Arrow's exceptions
+// pass.
 template <class Type>
 class Cursor {
  public:
@@ -25,7 +26,7 @@ class Cursor {
         leaf_(leaf),
         unread_(group.metadata()->ColumnChunk(leaf.index)->num_values()) {}
 
-  // Steps over as many of `levels` as there are.
+  // Skips up to `levels` levels and returns the number skipped.
   std::int64_t skip(std::int64_t levels) {
     std::int64_t skipped = 0;
     while (skipped < levels) {
@@ -36,7 +37,7 @@ class Cursor {
     return skipped;
   }
 
-  // False at the end. What value() gave before is no longer valid.
+  // Returns false at the end. Invalidates references from value().
   bool next() {
     if (has_value()) ++value_;
     ++level_;
@@ -51,14 +52,14 @@ class Cursor {
   bool begins_row() const { return repetitions_[static_cast<std::size_t>(level_)] == 0; }
   bool is_null() const { return definition() < leaf_.present; }
   bool has_value() const { return level_ >= 0 && level_ < levels_ && definition() == leaf_.full; }
-  // A list's item that is null, rather than a list without items.
+  // A null item of a list, as opposed to an empty list.
   bool is_null_item() const { return definition() > leaf_.present && definition() < leaf_.full; }
   const Value& value() const { return buffer_[static_cast<std::size_t>(value_)]; }
 
  private:
   static constexpr std::int64_t kBatch = 256;
 
-  // Arrow takes a page without values, which it writes itself when pages are small, for the end.
+  // Arrow writes pages without values if pages are small, but its reader treats them as the end of the column.
   template <class Read>
   std::int64_t advance(const Read& read) {
     constexpr int kMostEmptyPages = 100;
@@ -70,15 +71,15 @@ class Cursor {
 
   std::int16_t definition() const { return definitions_[static_cast<std::size_t>(level_)]; }
   bool check() const {
-    if (has_value() && value_ >= values_) throw ::parquet::ParquetException("a page has fewer values than it says");
+    if (has_value() && value_ >= values_) throw ::parquet::ParquetException("a page has fewer values than its header declares");
     return true;
   }
 
   std::shared_ptr<::parquet::ColumnReader> column_;
   ::parquet::TypedColumnReader<Type>& reader_;
   Leaf leaf_;
-  std::int64_t unread_;                             // levels, by the footer
-  std::array<std::int16_t, kBatch> definitions_{};  // zero where the column has no such levels
+  std::int64_t unread_;                             // levels, from the footer
+  std::array<std::int16_t, kBatch> definitions_{};  // zero if the column has no such levels
   std::array<std::int16_t, kBatch> repetitions_{};
   std::array<Value, kBatch> buffer_{};
   std::int64_t levels_ = 0;

@@ -2,9 +2,9 @@
 
 #include "format/parquet/parquet.h"
 
-// What the core looks up in ballast_parquet.
+// The symbols that the core looks up in libballast_parquet.
 extern "C" {
-// Names the headers that both sides must have been compiled with.
+// The version of the headers that both sides must have been compiled with.
 const char* ballast_parquet_interface();
 const ballast::parquet::Library* ballast_parquet_library();
 }

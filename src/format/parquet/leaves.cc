@@ -51,7 +51,7 @@ bool has_type(const ColumnDescriptor& leaf, Kind kind) {
   return false;
 }
 
-// A group annotated as a list with one repeated node below it, which is the value or holds it alone.
+// A group annotated as a list, with one repeated node that is the value or contains only the value.
 bool is_list_of_values(const ::parquet::schema::Node& field, const ColumnDescriptor& leaf) {
   return field.is_group() && field.logical_type()->is_list() && !field.is_repeated() && leaf.max_repetition_level() == 1 &&
          leaf.path()->ToDotVector().size() <= 3;
@@ -59,7 +59,7 @@ bool is_list_of_values(const ::parquet::schema::Node& field, const ColumnDescrip
 
 std::string describe(const ::parquet::schema::Node& field, const ColumnDescriptor& leaf) {
   std::string type =
-      fmt::format("{}{}", field.is_group() ? "a group that holds " : "", ::parquet::TypeToString(leaf.physical_type()));
+      fmt::format("{}{}", field.is_group() ? "a group that contains " : "", ::parquet::TypeToString(leaf.physical_type()));
   if (!leaf.logical_type()->is_none()) type += fmt::format(" {}", leaf.logical_type()->ToString());
   return escape(type);
 }
@@ -68,10 +68,11 @@ Result<Leaf> find_leaf(const ::parquet::SchemaDescriptor& schema, const Column& 
   int index = -1;
   for (int i = 0; i < schema.num_columns(); ++i) {
     if (schema.GetColumnRoot(i)->name() != column.name) continue;
-    if (index >= 0) return fail(Errc::kCorrupt, "column '{}': two have that name, or it has parts", column.name);
+    if (index >= 0)
+      return fail(Errc::kCorrupt, "column '{}': there are several columns of this name, or it is nested", column.name);
     index = i;
   }
-  if (index < 0) return fail(Errc::kCorrupt, "no column '{}'", column.name);
+  if (index < 0) return fail(Errc::kCorrupt, "column '{}' is missing", column.name);
 
   const ::parquet::schema::Node& field = *schema.GetColumnRoot(index);
   const ColumnDescriptor& leaf = *schema.Column(index);

@@ -10,16 +10,16 @@
 
 namespace ballast::parquet {
 
-// Where the values of a column lie in a file, and what its levels mean.
+// The index of a column in a file and the meaning of its definition levels.
 struct Leaf {
   int index = 0;
-  std::int16_t present = 0;  // the definition level from which on a row is not null
-  std::int16_t full = 0;     // the one at which there is a value
+  std::int16_t present = 0;  // lowest definition level of a row that is not null
+  std::int16_t full = 0;     // definition level of a value
 };
 using Leaves = std::array<Leaf, kColumns.size()>;
 
-// Finds all columns in a schema, whatever else there is, and checks their types. A column may be declared nullable that holds no
-// nulls.
+// Finds all columns of kColumns in a schema and checks their types. Ignores other columns. A column that must not contain nulls
+// may still be declared nullable.
 Result<Leaves> find_leaves(const ::parquet::SchemaDescriptor& schema);
 
 }  // namespace ballast::parquet

@@ -17,7 +17,7 @@
 #include "format/parquet/load.h"
 #include "tests/support/files.h"
 
-// Files that other programs write, and what they make of ours, are the matter of tests/python/test_parquet_format.py.
+// tests/python/test_parquet_format.py tests files of other programs, and other programs with our files.
 
 namespace ballast::parquet {
 
@@ -75,7 +75,7 @@ Row make_row(std::string name, std::string data, std::size_t groups = 0) {
   return row;
 }
 
-// Bytes that do not repeat.
+// Bytes without repetition.
 std::string noise(std::size_t size, unsigned seed) {
   std::string bytes(size, '\0');
   for (char& byte : bytes) {
@@ -85,7 +85,7 @@ std::string noise(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-// Every field at its extremes, and blocks that share row groups and that do not.
+// Every field with extreme values; blocks that share row groups and blocks that do not.
 std::vector<Row> sample() {
   std::vector<Row> rows;
   rows.push_back({.block = {.layer_name = "model.重み.weight",
@@ -162,7 +162,7 @@ Result<std::vector<Row>> read_all(const std::string& file) {
   return rows;
 }
 
-// Counts what is read, and fails beyond a limit.
+// Counts the bytes read and fails beyond a limit.
 class CountingSource final : public Source {
  public:
   explicit CountingSource(const std::string& bytes) : bytes_(open_memory(as_bytes(bytes))) {}
@@ -184,7 +184,7 @@ class CountingSource final : public Source {
   std::uint64_t limit_ = std::numeric_limits<std::uint64_t>::max();
 };
 
-TEST(ParquetFile, GivesBackWhatWasWritten) {
+TEST(ParquetFile, RoundTrips) {
   const std::vector<Row> rows = sample();
   for (const bool compress : {false, true}) {
     const std::string file = write(rows, {.compress_data = compress});
@@ -209,13 +209,13 @@ TEST(ParquetFile, SameInputGivesTheSameBytes) {
   EXPECT_EQ(write(rows, {.compress_data = true}), write(rows, {.compress_data = true}));
 }
 
-TEST(ParquetFile, DataAreCompressedOnRequest) {
+TEST(ParquetFile, DataIsCompressedOnRequest) {
   const std::vector<Row> rows{make_row("zeros", std::string(2 << 20, '\0'))};
   EXPECT_GT(write(rows).size(), 2U << 20);
   EXPECT_LT(write(rows, {.compress_data = true}).size(), 100'000U);
 }
 
-TEST(ParquetWriter, HoldsNoMoreThanARowGroup) {
+TEST(ParquetWriter, BuffersAtMostOneRowGroup) {
   std::uint64_t written = 0;
   const auto writer = library().create_writer(
       [&](std::span<const std::byte> bytes) -> Result<void> {
@@ -236,7 +236,7 @@ TEST(ParquetWriter, HoldsNoMoreThanARowGroup) {
   }
 }
 
-TEST(ParquetWriter, FailureToWriteIsPassedOnAndStays) {
+TEST(ParquetWriter, ReturnsAWriteErrorFromThenOn) {
   std::uint64_t room = 3 << 20;
   const auto writer = library().create_writer(
       [&](std::span<const std::byte> bytes) -> Result<void> {
@@ -254,7 +254,7 @@ TEST(ParquetWriter, FailureToWriteIsPassedOnAndStays) {
   EXPECT_TRUE(fails((*writer)->finish(), Errc::kWrite, "no room for 2000000 bytes"));
 }
 
-TEST(ParquetWriter, FailsToBeginWhereNothingCanBeWritten) {
+TEST(ParquetWriter, CreationFailsIfNothingCanBeWritten) {
   const auto nowhere = [](std::span<const std::byte>) -> Result<void> { return fail(Errc::kWrite, "read-only"); };
   EXPECT_TRUE(fails(library().create_writer(nowhere, {}), Errc::kWrite, "read-only"));
 }
@@ -273,14 +273,14 @@ TEST(ParquetWriter, AbandonedWriterWritesNoFooter) {
   EXPECT_EQ(file, "PAR1");
 }
 
-TEST(ParquetWriter, FinishedFileTakesNoMore) {
+TEST(ParquetWriter, FinishedFileRefusesMoreBlocks) {
   const auto writer = library().create_writer([](std::span<const std::byte>) -> Result<void> { return {}; }, {});
   ASSERT_TRUE(writer && (*writer)->finish());
-  EXPECT_TRUE(fails(append(**writer, make_row("x", "data")), Errc::kInvalidArgument, "the file is finished"));
-  EXPECT_TRUE(fails((*writer)->finish(), Errc::kInvalidArgument, "the file is finished"));
+  EXPECT_TRUE(fails(append(**writer, make_row("x", "data")), Errc::kInvalidArgument, "the file is already finished"));
+  EXPECT_TRUE(fails((*writer)->finish(), Errc::kInvalidArgument, "the file is already finished"));
 }
 
-TEST(ParquetWriter, BlockTooLargeForAPageIsRefusedAndTheFileGoesOn) {
+TEST(ParquetWriter, BlockTooLargeForAPageIsRefusedAndTheFileStaysUsable) {
   constexpr std::size_t kSize = 0x7fffffff - 1024;
   void* const memory = ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -294,10 +294,10 @@ TEST(ParquetWriter, BlockTooLargeForAPageIsRefusedAndTheFileGoesOn) {
   ASSERT_TRUE(writer);
   const Block block{.layer_name = "huge\n", .block = 3};
   EXPECT_TRUE(fails((*writer)->append(block, {static_cast<const std::byte*>(memory), kSize}, {}, {}), Errc::kWrite,
-                    "block 3 of 'huge\\n' has values of 2147482623 bytes, a page of Parquet holds less than 2147482623; make "
+                    "block 3 of 'huge\\n' has 2147482623 bytes of values, but a Parquet page holds less than 2147482623; use "
                     "smaller blocks"));
   EXPECT_TRUE(fails((*writer)->append(block, {}, {}, {static_cast<const float*>(memory), kSize / 4 + 1}), Errc::kWrite,
-                    "block 3 of 'huge\\n' has values of 2147482624 bytes, a page of Parquet holds less than 2147482623; make "
+                    "block 3 of 'huge\\n' has 2147482624 bytes of values, but a Parquet page holds less than 2147482623; use "
                     "smaller blocks"));
   ::munmap(memory, kSize);
   ASSERT_TRUE(append(**writer, make_row("x", "data")) && (*writer)->finish());
@@ -322,7 +322,7 @@ TEST(ParquetReader, OpeningReadsNoValues) {
   EXPECT_LT(source.take_count(), 6U << 20) << "the row group of small blocks was read more than once";
 }
 
-TEST(ParquetReader, ManyThreadsReadAtOnce) {
+TEST(ParquetReader, IsThreadSafe) {
   const std::vector<Row> rows = sample();
   const std::string file = write(rows);
   const auto source = open_memory(as_bytes(file));
@@ -343,22 +343,22 @@ TEST(ParquetReader, ManyThreadsReadAtOnce) {
   EXPECT_EQ(good, 8 * rows.size());
 }
 
-TEST(ParquetReader, BlockPastTheLastIsTheCallersMistake) {
+TEST(ParquetReader, BlockOutOfRangeIsAnInvalidArgument) {
   const std::string file = write({make_row("x", "data")});
   const auto source = open_memory(as_bytes(file));
   const auto reader = open(*source);
   ASSERT_TRUE(reader) << reader.error().message;
-  EXPECT_TRUE(fails((*reader)->read(1), Errc::kInvalidArgument, "block 1 of 1"));
+  EXPECT_TRUE(fails((*reader)->read(1), Errc::kInvalidArgument, "block 1 is out of range: there are 1 blocks"));
 }
 
-TEST(ParquetReader, WhatIsNoParquetSaysWhy) {
-  EXPECT_TRUE(fails(read_all("PAR1PAR1"), Errc::kCorrupt, "file of 8 bytes is too small for Parquet (12 bytes at least)"));
-  EXPECT_TRUE(fails(read_all("GGUF12345678PAR1"), Errc::kCorrupt, "no Parquet file: it begins with 'GGUF', not 'PAR1'"));
+TEST(ParquetReader, ErrorSaysWhyAFileIsNotParquet) {
+  EXPECT_TRUE(fails(read_all("PAR1PAR1"), Errc::kCorrupt, "file of 8 bytes is too small for Parquet (at least 12 bytes)"));
+  EXPECT_TRUE(fails(read_all("GGUF12345678PAR1"), Errc::kCorrupt, "not a Parquet file: it begins with 'GGUF', not 'PAR1'"));
   EXPECT_TRUE(fails(read_all("PAR1 and more\x1b[m"), Errc::kCorrupt,
-                    "file is truncated, or no Parquet: it ends in 'e\\x1b[m', not 'PAR1'"));
+                    "file is truncated or not Parquet: it ends with 'e\\x1b[m', not 'PAR1'"));
   EXPECT_TRUE(fails(read_all("PARE12345678PARE"), Errc::kUnsupported, "the file is encrypted"));
   EXPECT_TRUE(fails(read_all(std::string("PAR1\x01\0\0\0PAR1", 12)), Errc::kCorrupt,
-                    "footer of 1 bytes does not fit the file (12 bytes)"));
+                    "footer of 1 bytes does not fit into the file (12 bytes)"));
   EXPECT_TRUE(fails(read_all("PAR1" + noise(100'000'001, 1) + test::raw<std::uint32_t>({100'000'001}) + "PAR1"),
                     Errc::kUnsupported, "footer of 100000001 bytes exceeds the limit of 100000000 bytes"));
 }
@@ -377,7 +377,7 @@ TEST(ParquetReader, TruncatedFilesAreCorrupt) {
   }
 }
 
-TEST(ParquetReader, FailureToReadIsPassedOn) {
+TEST(ParquetReader, ReturnsReadErrors) {
   const std::string file = write({make_row("x", noise(2 << 20, 1), 10)});
   CountingSource source(file);
   const auto reader = open(source);
@@ -392,7 +392,7 @@ TEST(ParquetReader, FailureToReadIsPassedOn) {
   EXPECT_TRUE(fails(open(source), Errc::kIo, "reading 4 bytes at 0: the disk is gone"));
 }
 
-TEST(ParquetReader, DamageToValuesIsFound) {
+TEST(ParquetReader, FindsDamagedValues) {
   const Row row = make_row("x", noise(1000, 1));
   std::string file = write({row});
   const std::size_t place = file.find(row.data);
@@ -409,7 +409,7 @@ TEST(ParquetReader, DamageToValuesIsFound) {
                                  "failed"));
 }
 
-TEST(ParquetReader, NoDamageDoesHarm) {
+TEST(ParquetReader, SurvivesAnyDamage) {
   Row tagged = make_row("y", noise(40, 2), 4);
   tagged.block.modality = "text";
   const std::vector<Row> rows{make_row("x", noise(50, 1), 10), tagged};

@@ -21,13 +21,13 @@ std::unexpected<Error> fail_end(std::uint64_t found, std::uint64_t expected) {
 
 std::unexpected<Error> fail_null(std::uint64_t row) { return fail(Errc::kCorrupt, "row {} is null", row); }
 
-std::unexpected<Error> fail_budget() { return fail(Errc::kUnsupported, "takes more memory than it may"); }
+std::unexpected<Error> fail_budget() { return fail(Errc::kUnsupported, "exceeds the memory limit"); }
 
-// Values as Parquet holds them to values of ours.
+// assign() converts a stored value to a field of Block.
 
 Result<void> assign(const ::parquet::ByteArray& value, Budget& budget, std::string& out) {
   const std::string_view text(reinterpret_cast<const char*>(value.ptr), value.len);
-  if (!is_utf8(text)) return fail(Errc::kCorrupt, "text that is not UTF-8");
+  if (!is_utf8(text)) return fail(Errc::kCorrupt, "invalid UTF-8");
   if (!budget.take(text.size())) return fail_budget();
   out = text;
   return {};
@@ -39,7 +39,7 @@ Result<void> assign(std::int32_t value, Budget&, std::uint32_t& out) {
 }
 
 Result<void> assign(std::int32_t value, Budget&, std::uint8_t& out) {
-  if (!std::in_range<std::uint8_t>(value)) return fail(Errc::kCorrupt, "{} is no uint8", value);
+  if (!std::in_range<std::uint8_t>(value)) return fail(Errc::kCorrupt, "{} is not a uint8", value);
   out = static_cast<std::uint8_t>(value);
   return {};
 }
@@ -74,7 +74,7 @@ struct Stored<std::uint64_t> : std::type_identity<::parquet::Int64Type> {};
 template <class T>
 struct Stored<std::optional<T>> : Stored<T> {};
 
-// Calls use(row, value) for every item of the rows from `first` to `last`.
+// Calls use(row, value) for every list item of the rows in [first, last).
 template <class Type, class Use>
 Result<void> for_each_item(Cursor<Type>& cursor, std::uint64_t first, std::uint64_t last, Use&& use) {
   std::uint64_t rows = 0;
@@ -83,10 +83,10 @@ Result<void> for_each_item(Cursor<Type>& cursor, std::uint64_t first, std::uint6
       if (rows == last) return {};
       ++rows;
     }
-    if (rows == 0) return fail(Errc::kCorrupt, "begins within a row");
+    if (rows == 0) return fail(Errc::kCorrupt, "starts in the middle of a row");
     if (rows <= first) continue;
     if (cursor.is_null()) return fail_null(rows - 1);
-    if (cursor.is_null_item()) return fail(Errc::kCorrupt, "row {} has an item that is null", rows - 1);
+    if (cursor.is_null_item()) return fail(Errc::kCorrupt, "row {} has a null item", rows - 1);
     if (!cursor.has_value()) continue;
     TRY(use(rows - 1, cursor.value()));
   }
@@ -96,7 +96,7 @@ Result<void> for_each_item(Cursor<Type>& cursor, std::uint64_t first, std::uint6
 
 std::string column_name(ColumnId column) { return fmt::format("column '{}'", kColumns[column].name); }
 
-// Reads column after column until one fails.
+// Reads columns one by one until one fails.
 class BlockReader {
  public:
   BlockReader(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks)
@@ -154,7 +154,7 @@ Result<void> read_data(::parquet::RowGroupReader& group, const Leaf& leaf, std::
     if (!cursor.next()) return fail_end(first + i, first + blocks.size());
     if (cursor.is_null()) return fail_null(first + i);
     const ::parquet::ByteArray& value = cursor.value();
-    // The widest dtype has 64 bits.
+    // The widest dtype has 8 bytes.
     if (value.len / 8 > blocks[i].num_params) {
       return fail(Errc::kCorrupt, "row {} has {} bytes for {} parameters", first + i, value.len, blocks[i].num_params);
     }
@@ -170,7 +170,7 @@ Result<void> read_floats(::parquet::RowGroupReader& group, const Leaf& leaf, std
   Cursor<::parquet::FloatType> cursor(group, leaf);
   return for_each_item(cursor, first, first + blocks.size(), [&](std::uint64_t row, float value) -> Result<void> {
     std::vector<float>& values = out[row - first].*member;
-    // A group has a parameter at least. Levels and dictionaries make many values of few bytes, so this is asked of each.
+    // A group has at least one parameter. Checked for every value, because encodings can expand a few bytes to many values.
     if (values.size() >= blocks[row - first].num_params) {
       return fail(Errc::kCorrupt, "row {} has more than {} items for as many parameters", row, values.size());
     }

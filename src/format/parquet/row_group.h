@@ -11,7 +11,7 @@
 
 namespace ballast::parquet {
 
-// How much memory what is read may still take.
+// Limits the memory for data that is read from a file.
 class Budget {
  public:
   explicit Budget(std::uint64_t bytes) : rest_(bytes) {}
@@ -28,15 +28,15 @@ class Budget {
   bool exceeded_ = false;
 };
 
-// These throw what Arrow throws.
+// These let Arrow's exceptions pass.
 
-// Fills `blocks`, one for each row of the group.
+// Fills `blocks`, one per row of the group.
 Result<void> read_blocks(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks);
 
-// Fills in time_aware_quant_json alone.
+// Fills only time_aware_quant_json.
 Result<void> read_time_aware(::parquet::RowGroupReader& group, const Leaves& leaves, Budget& budget, std::span<Block> blocks);
 
-// The values of the rows that `blocks` describes, the first of which is row `first` of the group.
+// The values of the rows of `blocks`, starting with row `first` of the group.
 Result<std::vector<Reader::Values>> read_values(::parquet::RowGroupReader& group, const Leaves& leaves, std::uint64_t first,
                                                 std::span<const Block> blocks, Budget& budget);
 

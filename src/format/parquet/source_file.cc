@@ -12,32 +12,33 @@
 namespace ballast::parquet {
 namespace {
 
-// How many of `size` bytes at `position` there are.
+// The number of bytes, at most `size`, from `position` to the end.
 arrow::Result<std::int64_t> available(const Source& source, std::int64_t position, std::int64_t size) {
-  if (position < 0 || size < 0) return arrow::Status::Invalid("a range of ", size, " bytes at ", position);
+  if (position < 0 || size < 0) return arrow::Status::Invalid("invalid range of ", size, " bytes at ", position);
   const std::uint64_t rest = source.size() - std::min(source.size(), static_cast<std::uint64_t>(position));
   return static_cast<std::int64_t>(std::min(rest, static_cast<std::uint64_t>(size)));
 }
 
 }  // namespace
 
-Result<void> SourceFile::hold(std::span<const Extent> parts) {
+Result<void> SourceFile::prefetch(std::span<const Extent> parts) {
   std::vector<Range> ranges;
-  held_.clear();
-  held_.reserve(parts.size());
+  prefetched_.clear();
+  prefetched_.reserve(parts.size());
   for (const Extent& part : parts) {
-    held_.push_back({.extent = part, .bytes = std::vector<std::byte>(part.end - part.begin)});
-    ranges.push_back({.offset = part.begin, .out = held_.back().bytes});
+    prefetched_.push_back({.extent = part, .bytes = std::vector<std::byte>(part.end - part.begin)});
+    ranges.push_back({.offset = part.begin, .out = prefetched_.back().bytes});
   }
   return source_.read_ranges(ranges);
 }
 
-bool SourceFile::copy_held(std::uint64_t position, std::span<std::byte> out) const {
-  const auto behind = std::ranges::upper_bound(held_, position, {}, [](const Held& held) { return held.extent.begin; });
-  if (behind == held_.begin()) return false;
-  const Held& held = *std::prev(behind);
-  if (position > held.extent.end || out.size() > held.extent.end - position) return false;
-  std::ranges::copy(std::span(held.bytes).subspan(position - held.extent.begin, out.size()), out.begin());
+bool SourceFile::copy_prefetched(std::uint64_t position, std::span<std::byte> out) const {
+  const auto behind =
+      std::ranges::upper_bound(prefetched_, position, {}, [](const Prefetched& piece) { return piece.extent.begin; });
+  if (behind == prefetched_.begin()) return false;
+  const Prefetched& piece = *std::prev(behind);
+  if (position > piece.extent.end || out.size() > piece.extent.end - position) return false;
+  std::ranges::copy(std::span(piece.bytes).subspan(position - piece.extent.begin, out.size()), out.begin());
   return true;
 }
 
@@ -47,7 +48,7 @@ arrow::Result<std::int64_t> SourceFile::ReadAt(std::int64_t position, std::int64
   ARROW_ASSIGN_OR_RAISE(const std::int64_t length, available(source_, position, size));
   if (length == 0) return 0;
   const std::span bytes(static_cast<std::byte*>(out), static_cast<std::size_t>(length));
-  if (copy_held(static_cast<std::uint64_t>(position), bytes)) return length;
+  if (copy_prefetched(static_cast<std::uint64_t>(position), bytes)) return length;
   auto read = source_.read_at(static_cast<std::uint64_t>(position), bytes);
   if (!read) return to_status(std::move(read.error()));
   return length;

@@ -10,15 +10,15 @@
 
 namespace ballast::parquet {
 
-// A source as Arrow reads files. Thread-safe: there is no position.
+// Lets Arrow read a source. Thread-safe, because it has no file position.
 class SourceFile final : public arrow::io::RandomAccessFile {
  public:
-  explicit SourceFile(const Source& source) : source_(source) {}  // borrowed
+  explicit SourceFile(const Source& source) : source_(source) {}  // `source` must outlive this object
 
-  // Reads parts, in order, at the same time, so that Arrow, which asks for one small thing after another, finds them here until
-  // let_go(). Not while others read.
-  Result<void> hold(std::span<const Extent> parts);
-  void let_go() { held_.clear(); }
+  // Reads sorted parts in parallel and keeps them until drop_prefetched(), because Arrow reads many small pieces one by one. Not
+  // thread-safe.
+  Result<void> prefetch(std::span<const Extent> parts);
+  void drop_prefetched() { prefetched_.clear(); }
 
   // NOLINTBEGIN(readability-identifier-naming): Arrow's names
   arrow::Result<std::int64_t> GetSize() override;
@@ -34,15 +34,15 @@ class SourceFile final : public arrow::io::RandomAccessFile {
   // NOLINTEND(readability-identifier-naming)
 
  private:
-  struct Held {
+  struct Prefetched {
     Extent extent;
     std::vector<std::byte> bytes;
   };
 
-  bool copy_held(std::uint64_t position, std::span<std::byte> out) const;
+  bool copy_prefetched(std::uint64_t position, std::span<std::byte> out) const;
 
   const Source& source_;
-  std::vector<Held> held_;
+  std::vector<Prefetched> prefetched_;
 };
 
 }  // namespace ballast::parquet

@@ -29,11 +29,11 @@
 namespace ballast::parquet {
 namespace {
 
-// Decoded bytes of a row group of several blocks, and of a block that gets one of its own.
+// Limit of decoded bytes in a row group of several blocks, and size from which a block gets a row group of its own.
 constexpr std::size_t kRowGroupBytes = 16 << 20;
 constexpr std::size_t kLoneBytes = 1 << 20;
 
-// A page's size is an int32, and it holds lengths and levels besides the values.
+// The size of a page is an int32 and includes lengths and levels.
 constexpr std::size_t kPageBytes = std::numeric_limits<std::int32_t>::max() - 1024;
 
 class AppendStream final : public arrow::io::OutputStream {
@@ -42,7 +42,7 @@ class AppendStream final : public arrow::io::OutputStream {
 
   using OutputStream::Write;
   arrow::Status Write(const void* data, std::int64_t size) override {
-    if (closed_) return arrow::Status::Invalid("written after the end");
+    if (closed_) return arrow::Status::Invalid("write after close");
     auto appended = append_({static_cast<const std::byte*>(data), static_cast<std::size_t>(size)});
     if (!appended) return to_status(std::move(appended.error()));
     position_ += size;
@@ -110,24 +110,24 @@ std::shared_ptr<::parquet::WriterProperties> make_properties(const WriterOptions
   return properties.build();
 }
 
-// Not null: Arrow copies from there even if there is nothing.
+// Never a null pointer: Arrow calls memcpy even for empty data.
 std::string_view as_text(std::span<const std::byte> bytes) {
   return bytes.empty() ? "" : std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
 class FileWriter final : public Writer {
  public:
-  // Throws what Arrow throws.
+  // Lets Arrow's exceptions pass.
   FileWriter(Append append, const WriterOptions& options)
       : schema_(make_schema()), stream_(std::make_shared<AppendStream>(std::move(append))) {
     PARQUET_ASSIGN_OR_THROW(rows_, arrow::RecordBatchBuilder::Make(schema_, arrow::system_memory_pool()));
-    // Without the Arrow schema `data` would be read as binary, whose offsets have 32 bits.
+    // Without the stored Arrow schema, `data` would be read as binary with 32-bit offsets.
     PARQUET_ASSIGN_OR_THROW(
         file_, ::parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_, make_properties(options),
                                                   ::parquet::ArrowWriterProperties::Builder().store_schema()->build()));
   }
 
-  // Arrow would write a footer when it is destroyed.
+  // Otherwise Arrow would write a footer in its destructor.
   ~FileWriter() override { static_cast<void>(stream_->Close()); }
 
   Result<void> append(const Block& block, std::span<const std::byte> data, std::span<const float> scales,
@@ -136,7 +136,7 @@ class FileWriter final : public Writer {
     const std::size_t largest = std::max({data.size(), scales.size_bytes(), zero_points.size_bytes()});
     if (largest >= kPageBytes) {
       return fail(Errc::kWrite,
-                  "block {} of {} has values of {} bytes, a page of Parquet holds less than {}; make smaller blocks", block.block,
+                  "block {} of {} has {} bytes of values, but a Parquet page holds less than {}; use smaller blocks", block.block,
                   quote(block.layer_name), largest, kPageBytes);
     }
     return attempt([&] { add(block, data, scales, zero_points); });
@@ -148,12 +148,12 @@ class FileWriter final : public Writer {
       write_row_group();
       PARQUET_THROW_NOT_OK(file_->Close());
     });
-    if (finished) state_ = fail(Errc::kInvalidArgument, "the file is finished");
+    if (finished) state_ = fail(Errc::kInvalidArgument, "the file is already finished");
     return finished;
   }
 
  private:
-  // After a failure there is no file to go on with.
+  // After a failure the file is unusable, and every later call returns the same error.
   template <class Work>
   Result<void> attempt(Work&& work) {
     state_ = guard(Errc::kWrite, [&]() -> Result<void> {
@@ -221,7 +221,7 @@ class FileWriter final : public Writer {
         static_cast<Builder*>(list->value_builder())->AppendValues(values.data(), static_cast<std::int64_t>(values.size())));
   }
 
-  // The pending rows. `data`, if given, is that of the only row, which has none yet: large data are not copied.
+  // Writes the pending rows. If `data` is given, there is one row, without data; this avoids a copy of large data.
   void write_row_group(std::optional<std::span<const std::byte>> data = std::nullopt) {
     if (pending_rows_ == 0) return;
     PARQUET_ASSIGN_OR_THROW(std::shared_ptr<arrow::RecordBatch> rows, rows_->Flush());

@@ -21,36 +21,37 @@ namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// About how many tensors a header of `bytes` has, rather more than fewer, by a part of its text: room that stays empty costs no
-// memory, tables that must grow are in memory twice.
+// Estimates the number of tensors in a header of `bytes` from a part of its text. Too high is better than too low: unused
+// capacity costs no memory, but a table that must grow is in memory twice.
 std::size_t estimate_tensors(std::string_view part, std::size_t bytes) {
   constexpr std::size_t kSample = 4096;
   constexpr std::size_t kTypicalEntry = 96;
   constexpr std::size_t kShortestEntry = 50;  // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]},
   if (part.size() < kSample) return bytes / kShortestEntry;
-  const std::string_view sample = part.substr((part.size() - kSample) / 2, kSample);  // in the middle: metadata comes first
+  const std::string_view sample =
+      part.substr((part.size() - kSample) / 2, kSample);  // from the middle, because metadata comes first
   const auto entries = static_cast<std::size_t>(std::ranges::count(sample, '{'));
   return bytes / std::clamp(kSample / (entries + entries / 8 + 1), kShortestEntry, kTypicalEntry);
 }
 
-// Turns header text into a table, entry by entry, without looking at what the numbers mean.
+// Parses header text into a table. Does not check the numbers.
 class HeaderParser {
  public:
   HeaderParser(Strictness strictness, Header& header) : strict_(strictness == Strictness::kStrict), header_(header) {}
 
-  // Makes room for a header of `bytes`, by a part of its text.
+  // Reserves tables for a header of `bytes`, given a part of its text.
   void reserve(std::string_view part, std::size_t bytes) {
     const std::size_t tensors = estimate_tensors(part, bytes);
     header_.tensors.reserve(tensors);
     header_.dims.reserve(2 * tensors);
   }
 
-  // Takes the next part of the text as far as its entries are whole, and returns how much that was: there begins the part after
-  // it. What is wrong stops it like what is cut off.
+  // Parses the complete entries of the next part of the text and returns their length; the next part starts there. Stops both at
+  // an incomplete entry and at an invalid one.
   std::size_t take_part(std::string_view part) {
     scanner_ = JsonScanner(part, header_.decoded);
     entry_end_ = scanner_.position();
-    header_.dims.resize(dims_end_);  // without those of an entry that was cut off
+    header_.dims.resize(dims_end_);  // drop those of an incomplete entry
     const auto take_entry = [this](std::string_view key) { return entry(key); };
     if (!ended_) ended_ = any_entry_ ? scanner_.rest_of_object(take_entry) : scanner_.object(take_entry);
     if (ended_ && scanner_.at_end()) return part.size();
@@ -58,7 +59,7 @@ class HeaderParser {
   }
   bool ended() const { return ended_; }
 
-  // Whether more of the text could help: what is cut off fails where the part ends, or inside of a short token there.
+  // Whether more text could help: an incomplete entry fails at the end of the part, or within a short token there.
   bool failed_at_end(std::string_view part) const {
     constexpr std::size_t kLongestToken = 12;  // \ud83d\ude00
     return scanner_.failed() && scanner_.failed_at() + kLongestToken >= part.size();
@@ -69,7 +70,7 @@ class HeaderParser {
     if (unknown_dtype_) {
       std::array<std::string_view, kDTypes.size()> names;
       std::ranges::transform(kDTypes, names.begin(), &DTypeInfo::name);
-      return fail(Errc::kUnsupported, "tensor {}: unknown dtype {}; there are {}", quote(current_), quote(*unknown_dtype_),
+      return fail(Errc::kUnsupported, "tensor {}: unknown dtype {}; known dtypes are {}", quote(current_), quote(*unknown_dtype_),
                   fmt::join(names, ", "));
     }
     const std::string place = current_.data() == nullptr ? "" : fmt::format("tensor {}: ", quote(current_));
@@ -89,7 +90,7 @@ class HeaderParser {
     current_ = {};
     if (header_.has_metadata || null_metadata_) return scanner_.fail("duplicate __metadata__");
     if (scanner_.peek() == 'n') return null_metadata_ = scanner_.null();  // MLX writes null
-    header_.metadata.clear();                                             // of an entry that was cut off
+    header_.metadata.clear();                                             // drop those of an incomplete entry
     return header_.has_metadata = scanner_.object([&](std::string_view key) {
       std::string_view value;
       if (!scanner_.string(value)) return false;
@@ -124,7 +125,7 @@ class HeaderParser {
     return unusual_object();
   }
 
-  // Fields in another order, others among them, white space.
+  // Fields in another order, unknown fields, white space.
   bool unusual_object() {
     enum Field : unsigned { kDtype = 1, kShape = 2, kOffsets = 4 };
     constexpr int kDepthOfFields = 2;
@@ -147,7 +148,7 @@ class HeaderParser {
                                                                                   : "data_offsets"));
   }
 
-  // ["U8", [1], [0, 1]], as the reference's reader happens to accept.
+  // ["U8", [1], [0, 1]], which the reference implementation happens to accept.
   bool tensor_array() {
     int count = 0;
     const bool parsed = scanner_.array([&] {
@@ -163,7 +164,7 @@ class HeaderParser {
 
   bool dtype() {
     std::string_view text;
-    if (scanner_.peek() == '{' && !strict_) {  // {"U8": null}, likewise
+    if (scanner_.peek() == '{' && !strict_) {  // {"U8": null}, which the reference implementation happens to accept
       int count = 0;
       const auto variant = [&](std::string_view key) {
         text = key;
@@ -174,7 +175,7 @@ class HeaderParser {
     } else if (!scanner_.string(text)) {
       return false;
     }
-    if (text == name(last_dtype_)) {  // as most are
+    if (text == name(last_dtype_)) {  // the common case
       info_.dtype = last_dtype_;
       return true;
     }
@@ -201,7 +202,7 @@ class HeaderParser {
            scanner_.take(']');
   }
 
-  // There is room for the names: together they are shorter than the text.
+  // Always fits: all names together are shorter than the text.
   std::string_view keep(std::string_view name) {
     char* const place = reinterpret_cast<char*>(header_.names.get()) + names_end_;
     std::memcpy(place, name.data(), name.size());
@@ -209,7 +210,7 @@ class HeaderParser {
     return {place, name.size()};
   }
 
-  // Shapes point into the pool of dims, and move with it.
+  // Shapes point into `dims`, so they must be updated when it moves.
   [[gnu::cold]] void grow_dims() {
     LargeVector<std::uint64_t> larger;
     larger.reserve(std::max<std::size_t>(2 * header_.dims.size(), 16));
@@ -225,18 +226,18 @@ class HeaderParser {
   JsonScanner scanner_{{}, header_.decoded};
   bool any_entry_ = false;
   bool ended_ = false;
-  const char* entry_end_ = nullptr;  // of the last one taken
+  const char* entry_end_ = nullptr;  // end of the last complete entry
   bool null_metadata_ = false;
   std::optional<std::string_view> unknown_dtype_;
   std::string_view current_;
   DType last_dtype_ = DType::kF32;
   TensorInfo info_;
   std::size_t first_dim_ = 0;
-  std::size_t dims_end_ = 0;  // of the last tensor taken
+  std::size_t dims_end_ = 0;  // end of the last complete tensor's dims
   std::size_t names_end_ = 0;
 };
 
-// Of two entries with one name keeps the last, as a map does that is filled in order.
+// Of entries with the same name, keeps the last, like a map that is filled in order.
 void drop_overwritten(LargeVector<TensorInfo>& tensors) {
   NameIndex index(tensors.size());
   std::uint32_t kept = 0;
@@ -253,23 +254,23 @@ void drop_overwritten(LargeVector<TensorInfo>& tensors) {
 
 Result<void> check_names(Header& header) {
   header.index = NameIndex(header.tensors.size());
-  const auto clash = header.index.insert_all(header.tensors);
-  if (!clash) return {};
-  const TensorInfo& a = header.tensors[clash->first];
-  const TensorInfo& b = header.tensors[clash->second];
+  const auto duplicate = header.index.insert_all(header.tensors);
+  if (!duplicate) return {};
+  const TensorInfo& a = header.tensors[duplicate->first];
+  const TensorInfo& b = header.tensors[duplicate->second];
   return fail(Errc::kCorrupt, "duplicate tensor {}: once at [{}, {}], once at [{}, {}]", quote(a.name), a.begin, a.end, b.begin,
               b.end);
 }
 
-// The checks of the reference on one tensor, in its order. `expected` is where the tensor before it ends.
+// The checks of the reference implementation on one tensor, in the same order. `expected` is the end of the previous tensor.
 Result<void> check_tensor(const TensorInfo& tensor, std::uint64_t expected) {
   const auto place = [&] { return fmt::format("tensor {}", quote(tensor.name)); };
   if (tensor.begin != expected) {
     return fail(Errc::kCorrupt, "{}: data begins at byte {}, expected {} ({})", place(), tensor.begin, expected,
-                tensor.begin < expected ? "overlaps the tensor before it" : "leaves a hole");
+                tensor.begin < expected ? "overlaps the previous tensor" : "leaves a gap");
   }
   if (tensor.end < tensor.begin) {
-    return fail(Errc::kCorrupt, "{}: data ends at byte {}, before it begins at {}", place(), tensor.end, tensor.begin);
+    return fail(Errc::kCorrupt, "{}: data ends at byte {}, before it begins at byte {}", place(), tensor.end, tensor.begin);
   }
   const auto elements = checked_elements(tensor.shape);
   const auto bit_count = elements ? checked_mul(*elements, bits(tensor.dtype)) : std::nullopt;
@@ -278,11 +279,11 @@ Result<void> check_tensor(const TensorInfo& tensor, std::uint64_t expected) {
                 name(tensor.dtype));
   }
   if (*bit_count % 8 != 0) {
-    return fail(Errc::kCorrupt, "{}: {} values of {} are {} bits, not a whole number of bytes", place(), *elements,
+    return fail(Errc::kCorrupt, "{}: {} values of {} take {} bits, which is not a whole number of bytes", place(), *elements,
                 name(tensor.dtype), *bit_count);
   }
   if (tensor.bytes() != *bit_count / 8) {
-    return fail(Errc::kCorrupt, "{}: shape {} of {} needs {} bytes, data_offsets [{}, {}] hold {}", place(),
+    return fail(Errc::kCorrupt, "{}: shape {} of {} needs {} bytes, data_offsets [{}, {}] cover {}", place(),
                 to_string(tensor.shape), name(tensor.dtype), *bit_count / 8, tensor.begin, tensor.end, tensor.bytes());
   }
   return {};
@@ -296,7 +297,8 @@ Result<void> check_layout(const Header& header, std::uint64_t file_size) {
   }
   const std::uint64_t available = file_size - header.data_start;
   if (running > available) {
-    return fail(Errc::kCorrupt, "file is truncated: tensors need {} bytes of data, the file has {} ({} missing)", running,
+    return fail(Errc::kCorrupt,
+                "file is truncated: tensors need {} bytes of data, the file has {} ({} missing); download it again", running,
                 available, running - available);
   }
   if (running < available) {
@@ -314,14 +316,14 @@ void sort_by_position(LargeVector<TensorInfo>& tensors) {
 
 Result<void> check_table(Header& header, std::uint64_t file_size, Strictness strictness) {
   if (strictness == Strictness::kReference) drop_overwritten(header.tensors);
-  // Tensors that follow each other without holes are in order: one look at the table does for both in nearly all files.
+  // In nearly all files the entries are in order and one pass checks everything. Only if that fails, sort and check again.
   auto checked = check_layout(header, file_size);
   if (!checked) sort_by_position(header.tensors);
   if (auto names = check_names(header); !names) return names;
   return checked ? checked : check_layout(header, file_size);
 }
 
-// A part of valid UTF-8 may end inside of a character.
+// Drops the end of the text, where a character may be incomplete.
 std::string_view until_last_ascii(std::string_view text) {
   while (!text.empty() && static_cast<unsigned char>(text.back()) >= 0x80) text.remove_suffix(1);
   return text;
@@ -337,18 +339,21 @@ std::size_t first_invalid_utf8(std::string_view text) {
 
 Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options) {
   if (file_size < kLengthBytes || front.size() < kLengthBytes) {
-    return fail(Errc::kCorrupt, "file of {} bytes is too small for a SafeTensors header ({} bytes at least){}", file_size,
+    return fail(Errc::kCorrupt, "file of {} bytes is too small for a SafeTensors header (at least {} bytes){}", file_size,
                 kLengthBytes, guess_format(front));
   }
   std::uint64_t length = 0;
   std::memcpy(&length, front.data(), sizeof(length));
   if (length > options.max_header_bytes) {
-    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes{}", length, options.max_header_bytes,
-                guess_format(front));
+    const std::string_view guess = guess_format(front);
+    if (!guess.empty()) return fail(Errc::kCorrupt, "not a SafeTensors file{}", guess);
+    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes", length, options.max_header_bytes);
   }
   const auto data_start = checked_add(kLengthBytes, length);
   if (!data_start || *data_start > file_size) {
-    return fail(Errc::kCorrupt, "header of {} bytes ends past the file ({} bytes)", length, file_size);
+    return fail(Errc::kCorrupt,
+                "header of {} bytes ends past the end of the file ({} bytes); the file is truncated or not a SafeTensors file",
+                length, file_size);
   }
   return *data_start;
 }
@@ -357,7 +362,7 @@ Result<Header> parse_header(std::span<const std::byte> front, std::uint64_t file
   const auto data_start = read_data_start(front, file_size, options);
   if (!data_start) return std::unexpected(data_start.error());
   if (front.size() < *data_start) {
-    return fail(Errc::kInvalidArgument, "{} bytes given of a header that ends at {}", front.size(), *data_start);
+    return fail(Errc::kInvalidArgument, "got only {} bytes of a header that ends at byte {}", front.size(), *data_start);
   }
   const std::string_view text(reinterpret_cast<const char*>(front.data()) + kLengthBytes, *data_start - kLengthBytes);
   if (!simdjson::validate_utf8(text.data(), text.size())) {
@@ -377,7 +382,7 @@ Result<std::optional<Header>> read_header(const Source& source, std::uint64_t da
   Header header{.data_start = data_start, .names = Bytes(allocate_bytes(data_start))};
   HeaderParser parser(options.strictness, header);
   Bytes window(allocate_bytes(piece));
-  std::size_t kept = 0;  // at the front of the window: an entry that was cut off
+  std::size_t kept = 0;  // bytes at the front of the window: an incomplete entry
   for (std::uint64_t at = kLengthBytes; at < data_start;) {
     const std::size_t count = std::min(piece - kept, data_start - at);
     if (!source.read_at(at, {window.get() + kept, count})) return std::nullopt;
@@ -394,7 +399,7 @@ Result<std::optional<Header>> read_header(const Source& source, std::uint64_t da
     if (taken > 0) {
       std::memmove(window.get(), window.get() + taken, kept);
     } else if (at < data_start && parser.failed_at_end(text)) {
-      piece *= 8;  // an entry is parsed anew in each piece it is cut off in
+      piece *= 8;  // grow fast: a long entry is parsed again with every piece
       Bytes larger(allocate_bytes(piece));
       std::memcpy(larger.get(), window.get(), kept);
       window = std::move(larger);

@@ -1,4 +1,4 @@
-// The corners of the JSON that headers are written in: what the reference accepts, and what we refuse on top of that.
+// Edge cases of the JSON in headers: what the reference implementation accepts, and what Ballast refuses in addition.
 
 #include <gmock/gmock.h>
 
@@ -22,15 +22,15 @@ Result<Header> parse(std::string_view file, const HeaderOptions& options = kStri
   return test::parse_both_ways(file, options);
 }
 
-// A header with the one tensor 'a' that `value` describes.
+// A header with one tensor 'a', described by `value`.
 std::string with_tensor(std::string_view value) { return fmt::format(R"({{"a":{}}})", value); }
 
-// A header with the one tensor 'a', which has besides the usual fields `more`.
+// A header with one tensor 'a' that has the additional fields `more`.
 std::string with_fields(std::string_view more) {
   return with_tensor(fmt::format(R"({{"dtype":"U8","shape":[1],"data_offsets":[0,1],{}}})", more));
 }
 
-// Every header below describes one byte of data, in the tensor 'a', unless it is refused.
+// Every accepted header below describes one byte of data in tensor 'a'.
 void expect_accepted(std::string_view header, const HeaderOptions& options) {
   const std::string file = safetensors(header, "x");
   const auto parsed = parse(file, options);
@@ -57,7 +57,7 @@ void expect_only_reference_accepts(std::string_view header, std::string_view mes
   EXPECT_TRUE(fails(parse(safetensors(header, "x"), kStrict), Errc::kCorrupt, message));
 }
 
-TEST(SafetensorsHeaderJson, HeaderOfNoBytesIsInvalid) {
+TEST(SafetensorsHeaderJson, EmptyHeaderIsInvalid) {
   EXPECT_TRUE(fails(parse(safetensors("")), Errc::kCorrupt, "invalid JSON in header: expected '{' at byte 8 of 8"));
 }
 
@@ -65,14 +65,14 @@ TEST(SafetensorsHeaderJson, LoneBraceIsInvalid) {
   EXPECT_TRUE(fails(parse(safetensors("{")), Errc::kCorrupt, "invalid JSON in header: expected '\"' at byte 9 of 9"));
 }
 
-TEST(SafetensorsHeaderJson, AllKindsOfWhiteSpaceMayFollow) {
+TEST(SafetensorsHeaderJson, AnyWhiteSpaceMayFollow) {
   const std::string file("\6\0\0\0\0\0\0\0{}\r \t\n", 14);
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_THAT(header->tensors, IsEmpty());
 }
 
-TEST(SafetensorsHeaderJson, WhiteSpaceMayStandBetweenAllTokens) {
+TEST(SafetensorsHeaderJson, WhiteSpaceIsAllowedBetweenAllTokens) {
   expect_accepted("\n{ \"a\"\t:\r{ \"dtype\" : \"U8\" , \"shape\" : [ 1 ] , \"data_offsets\" : [ 0 , 1 ] } } ");
 }
 
@@ -96,7 +96,7 @@ TEST(SafetensorsHeaderJson, TextAfterTheRootIsInvalid) {
   expect_refused("{}{}", "invalid JSON in header: text after the closing brace at byte 10 of 12");
 }
 
-TEST(SafetensorsHeaderJson, TextAfterTheRootIsNotBlamedOnTheLastTensor) {
+TEST(SafetensorsHeaderJson, TextAfterTheRootIsNotReportedForTheLastTensor) {
   expect_refused(with_tensor(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})") + "]",
                  "invalid JSON in header: text after the closing brace at byte 61 of 62");
 }
@@ -123,7 +123,7 @@ TEST(SafetensorsHeaderJson, SeveralKeysMayBeginWithUnderscores) {
   EXPECT_EQ(header->tensors[1].name, "__metadata");
 }
 
-TEST(SafetensorsHeaderJson, MetadataKeyIsRecognizedBehindEscapes) {
+TEST(SafetensorsHeaderJson, MetadataKeyMayContainEscapes) {
   const std::string file = safetensors(R"({"\u005f_metadata__":{"k":"v"}})");
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
@@ -137,13 +137,13 @@ TEST(SafetensorsHeaderJson, MetadataMustBeAnObjectOfStrings) {
   expect_refused(R"({"__metadata__":nul})", "invalid JSON in header: expected a value at byte 24 of 28");
 }
 
-TEST(SafetensorsHeaderJson, RepeatedMetadataIsRefused) {
+TEST(SafetensorsHeaderJson, DuplicateMetadataIsRefused) {
   expect_refused(R"({"__metadata__":{},"__metadata__":{}})", "invalid JSON in header: duplicate __metadata__ at byte 42 of 45");
   expect_refused(R"({"__metadata__":null,"__metadata__":null})",
                  "invalid JSON in header: duplicate __metadata__ at byte 44 of 49");
 }
 
-TEST(SafetensorsHeaderJson, OfTwoMetadataKeysTheReferenceTakesTheLast) {
+TEST(SafetensorsHeaderJson, ReferenceModeUsesTheLastOfDuplicateMetadataKeys) {
   const std::string file = safetensors(R"({"__metadata__":{"k":"first","k":"last"}})");
   const auto header = parse(file, kReference);
   ASSERT_TRUE(header) << header.error().message;
@@ -151,7 +151,7 @@ TEST(SafetensorsHeaderJson, OfTwoMetadataKeysTheReferenceTakesTheLast) {
   EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "invalid JSON in header: duplicate metadata key 'k' at byte 47 of 49"));
 }
 
-TEST(SafetensorsHeaderJson, OfTwoTensorsWithOneNameTheReferenceTakesTheLast) {
+TEST(SafetensorsHeaderJson, ReferenceModeUsesTheLastOfDuplicateTensors) {
   const std::string file =
       safetensors(R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},)"
                   R"("a":{"dtype":"U8","shape":[1,1],"data_offsets":[0,1]}})",
@@ -168,19 +168,19 @@ TEST(SafetensorsHeaderJson, OfTwoTensorsWithOneNameTheReferenceTakesTheLast) {
   EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "duplicate tensor 'a': once at [0, 1], once at [0, 2]"));
 }
 
-TEST(SafetensorsHeaderJson, TwoTensorsWithOneNameAndRangeAreADuplicate) {
+TEST(SafetensorsHeaderJson, SameNameAndRangeIsADuplicate) {
   constexpr std::string_view kTensor = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   expect_only_reference_accepts(fmt::format("{{{},{}}}", kTensor, kTensor),
                                 "duplicate tensor 'a': once at [0, 1], once at [0, 1]");
 }
 
-TEST(SafetensorsHeaderJson, NamesThatDifferOnlyInTheirEscapesAreADuplicate) {
+TEST(SafetensorsHeaderJson, NamesThatDifferOnlyInEscapesAreDuplicates) {
   expect_only_reference_accepts(
       R"({"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
       "duplicate tensor 'a': once at [0, 1], once at [0, 1]");
 }
 
-TEST(SafetensorsHeaderJson, TensorAsAnArrayIsForTheReferenceAlone) {
+TEST(SafetensorsHeaderJson, OnlyReferenceModeAcceptsATensorAsAnArray) {
   expect_only_reference_accepts(with_tensor(R"(["U8",[1],[0,1]])"),
                                 "tensor 'a': invalid JSON in header: expected '{' at byte 13 of 30");
 }
@@ -192,7 +192,7 @@ TEST(SafetensorsHeaderJson, ArrayTensorNeedsExactlyThreeElements) {
                     "tensor 'a': invalid JSON in header: more than three elements at byte 29 of 32"));
 }
 
-TEST(SafetensorsHeaderJson, DtypeAsAVariantIsForTheReferenceAlone) {
+TEST(SafetensorsHeaderJson, OnlyReferenceModeAcceptsADtypeAsAVariant) {
   expect_only_reference_accepts(with_tensor(R"({"dtype":{"U8":null},"shape":[1],"data_offsets":[0,1]})"),
                                 "tensor 'a': invalid JSON in header: expected '\"' at byte 22 of 68");
 }
@@ -209,7 +209,7 @@ TEST(SafetensorsHeaderJson, DtypeAsAVariantNeedsExactlyOneNull) {
                     "tensor 'a': invalid JSON in header: expected a value at byte 28 of 65"));
 }
 
-TEST(SafetensorsHeaderJson, DtypeMayHoldEscapes) {
+TEST(SafetensorsHeaderJson, DtypeMayContainEscapes) {
   expect_accepted(with_tensor(R"({"dtype":"\u00558","shape":[1],"data_offsets":[0,1]})"));
 }
 
@@ -217,7 +217,7 @@ TEST(SafetensorsHeaderJson, FieldsMayComeInAnyOrder) {
   expect_accepted(with_tensor(R"({"data_offsets":[0,1],"shape":[1],"dtype":"U8"})"));
 }
 
-TEST(SafetensorsHeaderJson, RepeatedFieldsAreRefused) {
+TEST(SafetensorsHeaderJson, DuplicateFieldsAreRefused) {
   expect_refused(with_fields(R"("dtype":"U8")"), "tensor 'a': invalid JSON in header: duplicate field 'dtype' at byte 68 of 74");
   expect_refused(with_fields(R"("shape":[1])"), "tensor 'a': invalid JSON in header: duplicate field 'shape' at byte 68 of 73");
   expect_refused(with_fields(R"("data_offsets":[0,1])"),
@@ -258,9 +258,9 @@ TEST(SafetensorsHeaderJson, DimensionsMustBeWholeNumbersOf64Bits) {
   }
   expect_refused(with_dimension("1.0"), "tensor 'a': invalid JSON in header: expected a whole number at byte 37 of 63");
   expect_refused(with_dimension("1e0"), "tensor 'a': invalid JSON in header: expected a whole number at byte 37 of 63");
-  expect_refused(with_dimension("01"), "tensor 'a': invalid JSON in header: a number with a leading zero at byte 38 of 62");
+  expect_refused(with_dimension("01"), "tensor 'a': invalid JSON in header: number with a leading zero at byte 38 of 62");
   expect_refused(with_dimension("18446744073709551616"),
-                 "tensor 'a': invalid JSON in header: a number past 2^64 at byte 56 of 80");
+                 "tensor 'a': invalid JSON in header: number does not fit into 64 bits at byte 56 of 80");
 }
 
 TEST(SafetensorsHeaderJson, OtherFieldsAreIgnored) {
@@ -269,15 +269,15 @@ TEST(SafetensorsHeaderJson, OtherFieldsAreIgnored) {
 
 TEST(SafetensorsHeaderJson, OtherFieldsMayRepeat) { expect_accepted(with_fields(R"("more":1,"more":2,"deep":{"k":1,"k":2})")); }
 
-TEST(SafetensorsHeaderJson, OtherFieldsMayHoldHugeIntegersAndNegativeZero) {
+TEST(SafetensorsHeaderJson, OtherFieldsMayContainHugeIntegersAndNegativeZero) {
   expect_accepted(with_fields(R"("more":[123456789012345678901234567890,-0,-99999999999999999999])"));
 }
 
-TEST(SafetensorsHeaderJson, NumbersPastTheRangeOfADoubleAreRefusedEvenWhereIgnored) {
+TEST(SafetensorsHeaderJson, NumbersTooLargeForADoubleAreRefusedEvenIfIgnored) {
   expect_refused(with_fields(R"("more":1e400)"),
-                 "tensor 'a': invalid JSON in header: a number past the range of a double at byte 72 of 74");
+                 "tensor 'a': invalid JSON in header: number too large for a double at byte 72 of 74");
   expect_refused(with_fields(R"("more":-1e309)"),
-                 "tensor 'a': invalid JSON in header: a number past the range of a double at byte 73 of 75");
+                 "tensor 'a': invalid JSON in header: number too large for a double at byte 73 of 75");
   expect_accepted(with_fields(R"("more":[1e308,1e-400,0e999,0.0e400])"));
 }
 
@@ -302,7 +302,7 @@ TEST(SafetensorsHeaderJson, IgnoredValuesMustBeValid) {
   expect_refused(with_fields(R"("more":NaN)"), "tensor 'a': invalid JSON in header: expected a value at byte 67 of 72");
   expect_refused(with_fields(R"("more":tru)"), "tensor 'a': invalid JSON in header: expected a value at byte 67 of 72");
   expect_refused(with_fields(R"("more":"\ud800")"),
-                 "tensor 'a': invalid JSON in header: a lone surrogate in a string at byte 74 of 77");
+                 "tensor 'a': invalid JSON in header: unpaired surrogate in a string at byte 74 of 77");
 }
 
 TEST(SafetensorsHeaderJson, NamesMayBeEmpty) {

@@ -32,7 +32,7 @@ TEST(SafetensorsHeader, EmptyObjectPaddedWithSpacesHasNoTensors) {
   EXPECT_FALSE(header->has_metadata);
 }
 
-TEST(SafetensorsHeader, MetadataAloneIsRead) {
+TEST(SafetensorsHeader, MetadataWithoutTensorsIsRead) {
   const std::string file = safetensors(R"({"__metadata__":{"format":"pt","b":""}})");
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
@@ -40,7 +40,7 @@ TEST(SafetensorsHeader, MetadataAloneIsRead) {
   EXPECT_THAT(header->tensors, IsEmpty());
 }
 
-TEST(SafetensorsHeader, MetadataMayBeWithoutEntries) {
+TEST(SafetensorsHeader, MetadataMayBeEmpty) {
   const std::string file = safetensors(R"({"__metadata__":{}})");
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
@@ -93,7 +93,8 @@ TEST(SafetensorsHeader, TwoF4ValuesShareAByte) {
 
 TEST(SafetensorsHeader, ThreeF4ValuesAreMisaligned) {
   const std::string file = safetensors(R"({"t":{"dtype":"F4","shape":[1,3],"data_offsets":[0,2]}})", "\x21\x03");
-  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': 3 values of F4 are 12 bits, not a whole number of bytes"));
+  EXPECT_TRUE(
+      fails(parse(file), Errc::kCorrupt, "tensor 't': 3 values of F4 take 12 bits, which is not a whole number of bytes"));
 }
 
 TEST(SafetensorsHeader, FourF6ValuesTakeThreeBytes) {
@@ -119,11 +120,10 @@ TEST(SafetensorsHeader, EmptyTensorTakesNoBytes) {
   EXPECT_EQ(header->tensors[0].elements(), 0);
 }
 
-TEST(SafetensorsHeader, EmptyTensorOffTheRunningOffsetIsCorrupt) {
+TEST(SafetensorsHeader, EmptyTensorAtAWrongOffsetIsCorrupt) {
   const std::string file = safetensors(
       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"F32","shape":[0],"data_offsets":[1,1]}})", "ab");
-  EXPECT_TRUE(
-      fails(parse(file), Errc::kCorrupt, "tensor 'e': data begins at byte 1, expected 2 (overlaps the tensor before it)"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'e': data begins at byte 1, expected 2 (overlaps the previous tensor)"));
 }
 
 TEST(SafetensorsHeader, TensorsAreOrderedByPosition) {
@@ -138,14 +138,14 @@ TEST(SafetensorsHeader, TensorsAreOrderedByPosition) {
   EXPECT_EQ(header->index.find(header->tensors, "b"), 1);
 }
 
-TEST(SafetensorsHeader, TenTensorsInOnePlaceOverlap) {
+TEST(SafetensorsHeader, TenTensorsAtOneOffsetOverlap) {
   std::string entries;
   for (int i = 0; i < 10; ++i) {
     entries += fmt::format(R"({}"t{}":{{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", i == 0 ? "" : ",", i);
   }
   const std::string file = safetensors("{" + entries + "}", std::string(16, '\0'));
   EXPECT_TRUE(
-      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the tensor before it)"));
+      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the previous tensor)"));
 }
 
 TEST(SafetensorsHeader, HundredThousandOverlappingNamesAreRejectedInLinearTime) {
@@ -155,24 +155,24 @@ TEST(SafetensorsHeader, HundredThousandOverlappingNamesAreRejectedInLinearTime) 
   }
   const std::string file = safetensors("{" + entries + "}", std::string(16, '\0'));
   EXPECT_TRUE(
-      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the tensor before it)"));
+      fails(parse(file), Errc::kCorrupt, "tensor 't1': data begins at byte 0, expected 16 (overlaps the previous tensor)"));
 }
 
-TEST(SafetensorsHeader, HoleBetweenTensorsIsCorrupt) {
+TEST(SafetensorsHeader, GapBetweenTensorsIsCorrupt) {
   const std::string file = safetensors(
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", "abc");
-  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data begins at byte 2, expected 1 (leaves a hole)"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data begins at byte 2, expected 1 (leaves a gap)"));
 }
 
-TEST(SafetensorsHeader, HoleBeforeTheFirstTensorIsCorrupt) {
+TEST(SafetensorsHeader, GapBeforeTheFirstTensorIsCorrupt) {
   const std::string file = safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "ab");
-  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'a': data begins at byte 1, expected 0 (leaves a hole)"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'a': data begins at byte 1, expected 0 (leaves a gap)"));
 }
 
 TEST(SafetensorsHeader, EndBeforeBeginIsCorrupt) {
   const std::string file = safetensors(
       R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[1],"data_offsets":[4,3]}})", "abcd");
-  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data ends at byte 3, before it begins at 4"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 'b': data ends at byte 3, before it begins at byte 4"));
 }
 
 TEST(SafetensorsHeader, TrailingBytesAreCorrupt) {
@@ -181,23 +181,24 @@ TEST(SafetensorsHeader, TrailingBytesAreCorrupt) {
   EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensors cover 16 bytes of data, the file has 50 (34 trailing)"));
 }
 
-TEST(SafetensorsHeader, MissingBytesAreTruncation) {
+TEST(SafetensorsHeader, MissingBytesAreReportedAsTruncation) {
   const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})", std::string(14, '\0'));
-  EXPECT_TRUE(
-      fails(parse(file), Errc::kCorrupt, "file is truncated: tensors need 16 bytes of data, the file has 14 (2 missing)"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt,
+                    "file is truncated: tensors need 16 bytes of data, the file has 14 (2 missing); download it again"));
 }
 
-TEST(SafetensorsHeader, DataThatEndsWithTheFileIsExact) {
+TEST(SafetensorsHeader, DataMayEndExactlyAtTheEndOfTheFile) {
   const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})", std::string(16, '\0'));
   const auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_EQ(header->data_start + header->tensors[0].end, file.size());
 }
 
-TEST(SafetensorsHeader, HeaderThatEndsWithTheFileIsExact) {
+TEST(SafetensorsHeader, HeaderMayEndExactlyAtTheEndOfTheFile) {
   EXPECT_EQ(read_data_start(as_bytes(safetensors_claiming(2, "")), 10), 10);
-  EXPECT_TRUE(fails(read_data_start(as_bytes(safetensors_claiming(3, "")), 10), Errc::kCorrupt,
-                    "header of 3 bytes ends past the file (10 bytes)"));
+  EXPECT_TRUE(
+      fails(read_data_start(as_bytes(safetensors_claiming(3, "")), 10), Errc::kCorrupt,
+            "header of 3 bytes ends past the end of the file (10 bytes); the file is truncated or not a SafeTensors file"));
 }
 
 TEST(SafetensorsHeader, AbsurdLengthExceedsTheLimit) {
@@ -206,27 +207,31 @@ TEST(SafetensorsHeader, AbsurdLengthExceedsTheLimit) {
 }
 
 TEST(SafetensorsHeader, EmptyInputIsTooSmall) {
-  EXPECT_TRUE(fails(parse(""), Errc::kCorrupt, "file of 0 bytes is too small for a SafeTensors header (8 bytes at least)"));
+  EXPECT_TRUE(fails(parse(""), Errc::kCorrupt, "file of 0 bytes is too small for a SafeTensors header (at least 8 bytes)"));
 }
 
 TEST(SafetensorsHeader, SevenBytesAreTooSmall) {
   EXPECT_TRUE(fails(parse(std::string_view("\1\0\0\0\0\0\0", 7)), Errc::kCorrupt,
-                    "file of 7 bytes is too small for a SafeTensors header (8 bytes at least)"));
+                    "file of 7 bytes is too small for a SafeTensors header (at least 8 bytes)"));
 }
 
-TEST(SafetensorsHeader, EightBytesThatPromiseSixtyEndTooSoon) {
-  EXPECT_TRUE(fails(parse(safetensors_claiming(60, "")), Errc::kCorrupt, "header of 60 bytes ends past the file (8 bytes)"));
+TEST(SafetensorsHeader, EightBytesCannotHoldAHeaderOfSixty) {
+  EXPECT_TRUE(
+      fails(parse(safetensors_claiming(60, "")), Errc::kCorrupt,
+            "header of 60 bytes ends past the end of the file (8 bytes); the file is truncated or not a SafeTensors file"));
 }
 
 TEST(SafetensorsHeader, LengthPastEndOfFileIsCorrupt) {
   EXPECT_TRUE(
-      fails(parse(safetensors_claiming(1000, "{}")), Errc::kCorrupt, "header of 1000 bytes ends past the file (10 bytes)"));
+      fails(parse(safetensors_claiming(1000, "{}")), Errc::kCorrupt,
+            "header of 1000 bytes ends past the end of the file (10 bytes); the file is truncated or not a SafeTensors file"));
 }
 
-TEST(SafetensorsHeader, LengthThatOverflowsIsCorruptWhateverTheLimit) {
+TEST(SafetensorsHeader, LengthThatOverflowsIsCorruptWithAnyLimit) {
   const std::string file = safetensors_claiming(std::numeric_limits<std::uint64_t>::max(), "");
   EXPECT_TRUE(fails(parse(file, {.max_header_bytes = std::numeric_limits<std::uint64_t>::max()}), Errc::kCorrupt,
-                    "header of 18446744073709551615 bytes ends past the file (8 bytes)"));
+                    "header of 18446744073709551615 bytes ends past the end of the file (8 bytes); the file is truncated or not "
+                    "a SafeTensors file"));
 }
 
 TEST(SafetensorsHeader, HundredMillionBytesAreAllowed) {
@@ -247,14 +252,14 @@ TEST(SafetensorsHeader, RaisedLimitAllowsLargerHeaders) {
   EXPECT_EQ(*start, 100'000'009);
 }
 
-TEST(SafetensorsHeader, LoweredLimitIsKept) {
+TEST(SafetensorsHeader, LoweredLimitApplies) {
   EXPECT_TRUE(
       fails(parse(safetensors("{}"), {.max_header_bytes = 1}), Errc::kCorrupt, "header of 2 bytes exceeds the limit of 1 bytes"));
 }
 
-TEST(SafetensorsHeader, FrontThatEndsInsideTheHeaderIsTheCallersMistake) {
+TEST(SafetensorsHeader, FrontThatEndsInsideTheHeaderIsAnInvalidArgument) {
   EXPECT_TRUE(fails(parse_header(as_bytes(safetensors_claiming(100, "{}")), 1000), Errc::kInvalidArgument,
-                    "10 bytes given of a header that ends at 108"));
+                    "got only 10 bytes of a header that ends at byte 108"));
 }
 
 TEST(SafetensorsHeader, FrontMayEndWhereDataBegins) {
@@ -273,9 +278,9 @@ TEST(SafetensorsHeader, InvalidUtf8IsFoundInsideNames) {
                     "invalid UTF-8 in header at byte 17 of 27"));
 }
 
-TEST(SafetensorsHeader, ShapeThatNeedsMoreBytesThanItsOffsetsHoldIsCorrupt) {
+TEST(SafetensorsHeader, ShapeThatNeedsMoreBytesThanItsOffsetsCoverIsCorrupt) {
   const std::string file = safetensors(R"({"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,4]}})", "abcd");
-  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': shape [2, 2] of I32 needs 16 bytes, data_offsets [0, 4] hold 4"));
+  EXPECT_TRUE(fails(parse(file), Errc::kCorrupt, "tensor 't': shape [2, 2] of I32 needs 16 bytes, data_offsets [0, 4] cover 4"));
 }
 
 TEST(SafetensorsHeader, ElementCountPast64BitsOverflows) {
@@ -303,10 +308,10 @@ TEST(SafetensorsHeader, NothingOverflowsAfterAZeroDimension) {
   EXPECT_EQ(header->tensors[0].elements(), 0);
 }
 
-TEST(SafetensorsHeader, UnknownDtypeIsUnsupportedAndTheKnownOnesAreNamed) {
+TEST(SafetensorsHeader, UnknownDtypeIsUnsupportedAndTheErrorListsTheKnownOnes) {
   const std::string file = safetensors(R"({"t":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", "abcd");
   EXPECT_TRUE(fails(parse(file), Errc::kUnsupported,
-                    "tensor 't': unknown dtype 'f32'; there are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, "
+                    "tensor 't': unknown dtype 'f32'; known dtypes are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, "
                     "F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64"));
 }
 
@@ -314,7 +319,7 @@ TEST(SafetensorsHeader, NamesAreEscapedInMessages) {
   const std::string file =
       safetensors(R"({"\u001b[31m\"'\n\u0000\u202e":{"dtype":"U8","shape":[1],"data_offsets":[0,2]}})", "ab");
   EXPECT_TRUE(fails(parse(file), Errc::kCorrupt,
-                    R"(tensor '\x1b[31m\"\'\n\x00\u202e': shape [1] of U8 needs 1 bytes, data_offsets [0, 2] hold 2)"));
+                    R"(tensor '\x1b[31m\"\'\n\x00\u202e': shape [1] of U8 needs 1 bytes, data_offsets [0, 2] cover 2)"));
 }
 
 TEST(SafetensorsHeader, NamesWithEscapesAreDecoded) {
@@ -325,7 +330,7 @@ TEST(SafetensorsHeader, NamesWithEscapesAreDecoded) {
   EXPECT_TRUE(header->index.find(header->tensors, header->tensors[0].name));
 }
 
-TEST(SafetensorsHeader, NamesOutliveAMoveOfTheHeader) {
+TEST(SafetensorsHeader, NamesStayValidWhenTheHeaderMoves) {
   const std::string file = safetensors(R"({"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a");
   auto header = parse(file);
   ASSERT_TRUE(header) << header.error().message;
@@ -334,16 +339,16 @@ TEST(SafetensorsHeader, NamesOutliveAMoveOfTheHeader) {
   EXPECT_THAT(moved.tensors[0].shape, ElementsAre(1));
 }
 
-// A tensor of one byte, whose name and shape have any length.
+// A tensor of one byte with a name and a shape of any length.
 std::string entry(std::string_view name, std::size_t rank, std::size_t position) {
   return fmt::format(R"("{}":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}})", name,
                      fmt::join(std::vector<int>(rank, 1), ","), position, position + 1);
 }
 
-TEST(SafetensorsHeader, TablesGrowWhereTheEstimateIsTooLow) {
+TEST(SafetensorsHeader, TablesGrowIfTheEstimateIsTooLow) {
   constexpr std::size_t kTensors = 3000;
   std::string text = "{";
-  for (std::size_t i = 0; i < kTensors; ++i) {  // few dims at first, then more than there is room for
+  for (std::size_t i = 0; i < kTensors; ++i) {  // few dims at first, then more than were reserved
     text += (i == 0 ? "" : ",") + entry(fmt::format("{}", i), i < 100 ? 1 : i % 50, i);
   }
   const std::string file = safetensors(text + "}", std::string(kTensors, 'x'));
@@ -380,7 +385,7 @@ TEST(SafetensorsHeader, EntriesMayBeLargerThanAPiece) {
   EXPECT_THAT(header->metadata, ElementsAre(Pair("k", large)));
 }
 
-TEST(SafetensorsHeader, NamesReadInPiecesOutliveAMoveOfTheHeader) {
+TEST(SafetensorsHeader, NamesReadInPiecesStayValidWhenTheHeaderMoves) {
   const std::string file = safetensors("{" + entry("a", 1, 0) + "," + entry("\\u0062", 2, 1) + "}", "xy");
   auto read = read_header(*open_memory(as_bytes(file)), file.size() - 2, {}, 32);
   ASSERT_TRUE(read && *read);

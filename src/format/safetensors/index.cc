@@ -18,7 +18,7 @@ Result<void> check_shard_name(std::string_view shard, std::string_view tensor) {
   const bool escapes = path.is_absolute() || shard.find('\\') != std::string_view::npos ||
                        std::ranges::find(path, std::filesystem::path("..")) != path.end();
   if (escapes || shard.find('\0') != std::string_view::npos) {
-    return fail(Errc::kCorrupt, "shard name {} of tensor {} leads out of the model's folder", quote(shard), quote(tensor));
+    return fail(Errc::kCorrupt, "shard {} of tensor {} is outside the model directory", quote(shard), quote(tensor));
   }
   if (!shard.ends_with(kSafetensorsSuffix)) {
     return fail(Errc::kUnsupported, "shard {} of tensor {} is not a .safetensors file", quote(shard), quote(tensor));
@@ -33,12 +33,12 @@ Result<ShardIndex> parse_index(std::string_view text) {
   const auto root = TRY(parse_json(parser, text));
   simdjson::dom::object map;
   if (!root.is_object() || root.at_key("weight_map").get(map) != simdjson::SUCCESS) {
-    return fail(Errc::kCorrupt, "no object 'weight_map'");
+    return fail(Errc::kCorrupt, "'weight_map' is missing or not an object");
   }
 
   ShardIndex index;
   std::unordered_set<std::string_view> seen;
-  std::unordered_map<std::string_view, std::string> shards;  // their normal names
+  std::unordered_map<std::string_view, std::string> shards;  // normalized names
   for (const auto [tensor, value] : map) {
     std::string_view shard;
     if (value.get(shard) != simdjson::SUCCESS) {
@@ -48,7 +48,7 @@ Result<ShardIndex> parse_index(std::string_view text) {
     auto& normal = shards[shard];
     if (normal.empty()) {
       TRY(check_shard_name(shard, tensor));
-      normal = std::filesystem::path(shard).lexically_normal().string();  // ./a is a
+      normal = std::filesystem::path(shard).lexically_normal().string();  // ./a becomes a
     }
     index.entries.push_back({.tensor = std::string(tensor), .shard = normal});
   }

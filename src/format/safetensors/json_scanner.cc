@@ -12,8 +12,8 @@
 namespace ballast::safetensors {
 namespace {
 
-// Whether the reference finds `digits` x 10^exponent too large. It multiplies in double precision rather than rounding once, so
-// the last few numbers below the true limit are too large for it as well.
+// Whether `digits` x 10^exponent is too large for the reference implementation. It multiplies in double precision instead of
+// rounding once, so it also refuses a few numbers just below the true limit.
 bool out_of_range(std::uint64_t digits, std::int64_t exponent) {
   if (digits == 0 || exponent <= 0) return false;
   if (exponent > 308) return true;
@@ -41,9 +41,9 @@ bool JsonScanner::string_with_escapes(std::string_view& out) {
     const char* const run = at_;
     at_ = find_special(at_, end_);
     text.append(run, at_);
-    if (at_ == end_) return fail("the text ends inside a string");
+    if (at_ == end_) return fail("unterminated string");
     if (*at_ == '"') break;
-    if (*at_ != '\\') return fail("a control character in a string");
+    if (*at_ != '\\') return fail("control character in a string");
     ++at_;
     if (!escape(text)) return false;
   }
@@ -53,7 +53,7 @@ bool JsonScanner::string_with_escapes(std::string_view& out) {
 }
 
 bool JsonScanner::escape(std::string& out) {
-  if (at_ == end_) return fail("the text ends inside a string");
+  if (at_ == end_) return fail("unterminated string");
   const char kind = *at_++;
   switch (kind) {
     case '"':
@@ -69,13 +69,13 @@ bool JsonScanner::escape(std::string& out) {
   }
   std::uint32_t code = 0;
   if (!hex4(code)) return false;
-  if (code >= 0xdc00 && code <= 0xdfff) return fail("a lone surrogate in a string");
+  if (code >= 0xdc00 && code <= 0xdfff) return fail("unpaired surrogate in a string");
   if (code >= 0xd800 && code <= 0xdbff) {
     std::uint32_t low = 0;
-    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return fail("a lone surrogate in a string");
+    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') return fail("unpaired surrogate in a string");
     at_ += 2;
     if (!hex4(low)) return false;
-    if (low < 0xdc00 || low > 0xdfff) return fail("a lone surrogate in a string");
+    if (low < 0xdc00 || low > 0xdfff) return fail("unpaired surrogate in a string");
     code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
   }
   append_utf8(out, code);
@@ -83,9 +83,9 @@ bool JsonScanner::escape(std::string& out) {
 }
 
 bool JsonScanner::hex4(std::uint32_t& out) {
-  if (end_ - at_ < 4) return fail("the text ends inside a string");
+  if (end_ - at_ < 4) return fail("unterminated string");
   const auto [stop, error] = std::from_chars(at_, at_ + 4, out, 16);
-  if (error != std::errc{} || stop != at_ + 4) return fail("a \\u escape without four hexadecimal digits");
+  if (error != std::errc{} || stop != at_ + 4) return fail("\\u escape without four hexadecimal digits");
   at_ += 4;
   return true;
 }
@@ -100,9 +100,9 @@ bool JsonScanner::literal(std::string_view word) { return skip(word) || fail("ex
 bool JsonScanner::skip_number() {
   if (*at_ == '-') ++at_;
   if (at_ == end_ || !is_digit(*at_)) return fail("expected a digit");
-  if (*at_ == '0' && end_ - at_ > 1 && is_digit(at_[1])) return fail("a number with a leading zero");
+  if (*at_ == '0' && end_ - at_ > 1 && is_digit(at_[1])) return fail("number with a leading zero");
 
-  // As the reference does: digits until they overflow 64 bits, after that only their count.
+  // Like the reference implementation: read digits until they overflow 64 bits, after that only count them.
   std::uint64_t digits = 0;
   std::int64_t exponent = 0;
   bool full = false;
@@ -127,7 +127,7 @@ bool JsonScanner::skip_number() {
     ++at_;
     if (!take_exponent(exponent)) return false;
   }
-  return !out_of_range(digits, exponent) || fail("a number past the range of a double");
+  return !out_of_range(digits, exponent) || fail("number too large for a double");
 }
 
 bool JsonScanner::take_exponent(std::int64_t& exponent) {

@@ -9,44 +9,44 @@
 
 namespace ballast::safetensors {
 
-// Reads JSON tokens from front to back, accepting what serde_json, the reference's reader, accepts: RFC 8259, at most 127
-// values deep, no number past the range of a double. The text must be valid UTF-8.
+// Reads JSON tokens in order. Accepts what serde_json, the parser of the reference implementation, accepts: RFC 8259, at most 127
+// nested values, no number too large for a double. The text must be valid UTF-8.
 //
-// Each call skips white space, takes one token and returns true, or records the first failure and returns false.
+// Each call skips white space and consumes one token. It returns true, or records the first failure and returns false.
 class JsonScanner {
  public:
   static constexpr int kMaxDepth = 127;
 
-  // Strings that hold escapes are decoded into `decoded`; all others are views of `text`.
+  // Strings with escapes are decoded into `decoded`; all others are views into `text`.
   JsonScanner(std::string_view text, std::deque<std::string>& decoded)
       : begin_(text.data()), at_(text.data()), end_(text.data() + text.size()), decoded_(&decoded) {}
 
-  // A place to come back to.
+  // For rewind().
   const char* position() const { return at_; }
   void rewind(const char* position) { at_ = position; }
 
-  // The next character that is not white space, NUL at the end of the text.
+  // The next character that is not white space; NUL at the end of the text.
   char peek();
 
   bool take(char expected);
-  bool skip(std::string_view exactly);  // takes these characters if they come next, white space and all; false is no failure
+  bool skip(std::string_view exactly);  // consumes exactly these characters if they are next; false is not a failure
   bool string(std::string_view& out);
   bool whole_number(std::uint64_t& out);
   bool null();
-  bool skip_value(int depth);  // `depth` counts the values around this one
-  bool at_end();               // true, or a failure: something follows
+  bool skip_value(int depth);  // `depth` is the number of enclosing values
+  bool at_end();               // fails if there is more text
 
-  // Visits `{"key": value, …}`: after each key and colon calls member(key), which must take the value.
+  // Visits `{"key": value, …}`. Calls member(key) after each key and colon; it must consume the value.
   template <class Member>
   bool object(Member&& member);
-  // The same from the end of one of its members on.
+  // The same, starting after one of the members.
   template <class Member>
   bool rest_of_object(Member&& member);
-  // Visits `[value, …]`, calling element() to take each.
+  // Visits `[value, …]`. Calls element() for each value; it must consume it.
   template <class Element>
   bool array(Element&& element);
 
-  [[gnu::cold]] bool fail(std::string message);  // always false; keeps the first message and the position
+  [[gnu::cold]] bool fail(std::string message);  // returns false; records the first message and its position
   bool failed() const { return failed_at_ != nullptr; }
   const std::string& failure() const { return failure_; }
   std::size_t failed_at() const { return static_cast<std::size_t>(failed_at_ - begin_); }
@@ -57,13 +57,13 @@ class JsonScanner {
 
   [[gnu::cold]] bool fail_expecting(char character);
   template <class Member>
-  bool members(Member&& member);  // from the first key on
+  bool members(Member&& member);  // starts at a key
   bool string_with_escapes(std::string_view& out);
   bool escape(std::string& out);
   bool hex4(std::uint32_t& out);
   bool literal(std::string_view word);
   bool skip_number();
-  bool take_exponent(std::int64_t& exponent);  // adds what follows an `e`
+  bool take_exponent(std::int64_t& exponent);  // adds the number after an `e`
 
   const char* begin_;
   const char* at_;
@@ -92,9 +92,9 @@ inline bool JsonScanner::skip(std::string_view exactly) {
   return true;
 }
 
-// The first byte in [at, end) that ends or complicates a string: a quote, a backslash or a control character.
+// The first byte in [at, end) that ends a string or needs care: a quote, a backslash or a control character.
 inline const char* JsonScanner::find_special(const char* at, const char* end) {
-  static_assert(std::endian::native == std::endian::little, "eight bytes at a time, lowest first");
+  static_assert(std::endian::native == std::endian::little, "reads eight bytes at a time, lowest first");
   constexpr std::uint64_t kOnes = 0x0101010101010101;
   constexpr std::uint64_t kHighs = 0x8080808080808080;
   for (; end - at >= 8; at += 8) {
@@ -102,7 +102,7 @@ inline const char* JsonScanner::find_special(const char* at, const char* end) {
     std::memcpy(&word, at, sizeof(word));
     const std::uint64_t quote = word ^ (kOnes * '"');
     const std::uint64_t slash = word ^ (kOnes * '\\');
-    // The lowest bit set is exact; a borrow can only set bits above it.
+    // Only the lowest set bit is reliable; a borrow can set wrong bits above it.
     const std::uint64_t hits =
         (((word - kOnes * 0x20) & ~word) | ((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash)) & kHighs;
     if (hits != 0) return at + std::countr_zero(hits) / 8;
@@ -129,8 +129,9 @@ inline bool JsonScanner::whole_number(std::uint64_t& out) {
   const std::string_view digits(at_, stop);
   at_ = stop;
   constexpr std::string_view kMost = "18446744073709551615";
-  if (digits.size() >= kMost.size() && (digits.size() > kMost.size() || digits > kMost)) return fail("a number past 2^64");
-  if (first == '0' && digits.size() > 1) return fail("a number with a leading zero");
+  if (digits.size() >= kMost.size() && (digits.size() > kMost.size() || digits > kMost))
+    return fail("number does not fit into 64 bits");
+  if (first == '0' && digits.size() > 1) return fail("number with a leading zero");
   if (at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E')) return fail("expected a whole number");
   out = value;
   return true;

@@ -33,7 +33,7 @@ std::optional<std::uint64_t> read_number(std::string_view text) {
   return out;
 }
 
-// What is wrong with a text that should be one string.
+// The failure for a text that should be one string.
 Failure string_failure(std::string_view text) {
   std::deque<std::string> decoded;
   JsonScanner scanner(text, decoded);
@@ -42,7 +42,7 @@ Failure string_failure(std::string_view text) {
   return {.message = scanner.failure(), .at = scanner.failed_at()};
 }
 
-// What is wrong with a text that should be one value.
+// The failure for a text that should be one value.
 Failure value_failure(std::string_view text) {
   std::deque<std::string> decoded;
   JsonScanner scanner(text, decoded);
@@ -75,7 +75,7 @@ TEST(JsonScanner, EscapesAreDecoded) {
   EXPECT_EQ(read_string(R"("\udbff\udfff")"), "\xf4\x8f\xbf\xbf");
 }
 
-TEST(JsonScanner, StringsEndAtAnyDistanceFromAWord) {
+TEST(JsonScanner, StringsEndAtAnyOffsetWithinAWord) {
   for (std::size_t length = 0; length < 40; ++length) {
     const std::string body(length, 'a');
     EXPECT_EQ(read_string('"' + body + '"'), body);
@@ -83,7 +83,7 @@ TEST(JsonScanner, StringsEndAtAnyDistanceFromAWord) {
   }
 }
 
-TEST(JsonScanner, AllBytesFromSpaceOnBelongToStrings) {
+TEST(JsonScanner, StringsMayContainAllBytesFromSpace) {
   for (int c = 0x20; c < 0x100; ++c) {
     if (c == '"' || c == '\\') continue;
     for (std::size_t at = 0; at < 9; ++at) {
@@ -94,40 +94,40 @@ TEST(JsonScanner, AllBytesFromSpaceOnBelongToStrings) {
   }
 }
 
-TEST(JsonScanner, ControlCharactersInStringsAreFoundWhereverTheyStand) {
+TEST(JsonScanner, ControlCharactersInStringsAreFoundAtAnyOffset) {
   for (char c = 0; c < 0x20; ++c) {
     for (std::size_t at = 0; at < 17; ++at) {
       std::string body(17, '!');
       body[at] = c;
-      EXPECT_EQ(string_failure('"' + body + '"'), (Failure{.message = "a control character in a string", .at = 1 + at}));
+      EXPECT_EQ(string_failure('"' + body + '"'), (Failure{.message = "control character in a string", .at = 1 + at}));
     }
   }
 }
 
-TEST(JsonScanner, UnfinishedStringsAreRefused) {
-  EXPECT_EQ(string_failure(R"("abc)"), (Failure{.message = "the text ends inside a string", .at = 4}));
-  EXPECT_EQ(string_failure(R"("abc\)"), (Failure{.message = "the text ends inside a string", .at = 5}));
-  EXPECT_EQ(string_failure(R"("\u12)"), (Failure{.message = "the text ends inside a string", .at = 3}));
-  EXPECT_EQ(string_failure(R"("\ud83d\u)"), (Failure{.message = "the text ends inside a string", .at = 9}));
+TEST(JsonScanner, UnterminatedStringsAreRefused) {
+  EXPECT_EQ(string_failure(R"("abc)"), (Failure{.message = "unterminated string", .at = 4}));
+  EXPECT_EQ(string_failure(R"("abc\)"), (Failure{.message = "unterminated string", .at = 5}));
+  EXPECT_EQ(string_failure(R"("\u12)"), (Failure{.message = "unterminated string", .at = 3}));
+  EXPECT_EQ(string_failure(R"("\ud83d\u)"), (Failure{.message = "unterminated string", .at = 9}));
   EXPECT_EQ(string_failure("abc"), (Failure{.message = "expected '\"'", .at = 0}));
   EXPECT_EQ(string_failure(""), (Failure{.message = "expected '\"'", .at = 0}));
 }
 
 TEST(JsonScanner, UnknownEscapesAreRefused) {
   EXPECT_EQ(string_failure(R"("\x41")"), (Failure{.message = "unknown escape in a string", .at = 2}));
-  EXPECT_EQ(string_failure(R"("\u12g4")"), (Failure{.message = "a \\u escape without four hexadecimal digits", .at = 3}));
-  EXPECT_EQ(string_failure(R"("\u-123")"), (Failure{.message = "a \\u escape without four hexadecimal digits", .at = 3}));
-  EXPECT_EQ(string_failure(R"("\u 123")"), (Failure{.message = "a \\u escape without four hexadecimal digits", .at = 3}));
+  EXPECT_EQ(string_failure(R"("\u12g4")"), (Failure{.message = "\\u escape without four hexadecimal digits", .at = 3}));
+  EXPECT_EQ(string_failure(R"("\u-123")"), (Failure{.message = "\\u escape without four hexadecimal digits", .at = 3}));
+  EXPECT_EQ(string_failure(R"("\u 123")"), (Failure{.message = "\\u escape without four hexadecimal digits", .at = 3}));
 }
 
-TEST(JsonScanner, LoneSurrogatesAreRefused) {
-  EXPECT_EQ(string_failure(R"("\ud800")"), (Failure{.message = "a lone surrogate in a string", .at = 7}));
-  EXPECT_EQ(string_failure(R"("\ud800a\u0041")"), (Failure{.message = "a lone surrogate in a string", .at = 7}));
-  EXPECT_EQ(string_failure(R"("\ud800\u0041")"), (Failure{.message = "a lone surrogate in a string", .at = 13}));
-  EXPECT_EQ(string_failure(R"("\udc00")"), (Failure{.message = "a lone surrogate in a string", .at = 7}));
+TEST(JsonScanner, UnpairedSurrogatesAreRefused) {
+  EXPECT_EQ(string_failure(R"("\ud800")"), (Failure{.message = "unpaired surrogate in a string", .at = 7}));
+  EXPECT_EQ(string_failure(R"("\ud800a\u0041")"), (Failure{.message = "unpaired surrogate in a string", .at = 7}));
+  EXPECT_EQ(string_failure(R"("\ud800\u0041")"), (Failure{.message = "unpaired surrogate in a string", .at = 13}));
+  EXPECT_EQ(string_failure(R"("\udc00")"), (Failure{.message = "unpaired surrogate in a string", .at = 7}));
 }
 
-TEST(JsonScanner, WholeNumbersReachToTheEndOf64Bits) {
+TEST(JsonScanner, WholeNumbersUseAll64Bits) {
   EXPECT_EQ(read_number("0"), 0);
   EXPECT_EQ(read_number(" 7 "), 7);
   EXPECT_EQ(read_number("18446744073709551615"), std::numeric_limits<std::uint64_t>::max());
@@ -154,13 +154,13 @@ TEST(JsonScanner, MalformedNumbersAreRefused) {
   EXPECT_EQ(value_failure("1.e5"), (Failure{.message = "expected a digit", .at = 2}));
   EXPECT_EQ(value_failure("1e"), (Failure{.message = "expected a digit", .at = 2}));
   EXPECT_EQ(value_failure("1e+"), (Failure{.message = "expected a digit", .at = 3}));
-  EXPECT_EQ(value_failure("012"), (Failure{.message = "a number with a leading zero", .at = 0}));
+  EXPECT_EQ(value_failure("012"), (Failure{.message = "number with a leading zero", .at = 0}));
   EXPECT_EQ(value_failure(".5"), (Failure{.message = "expected a value", .at = 0}));
   EXPECT_EQ(value_failure("+1"), (Failure{.message = "expected a value", .at = 0}));
 }
 
-TEST(JsonScanner, NumbersPastTheRangeOfADoubleAreRefused) {
-  const Failure failure{.message = "a number past the range of a double", .at = 5};
+TEST(JsonScanner, NumbersTooLargeForADoubleAreRefused) {
+  const Failure failure{.message = "number too large for a double", .at = 5};
   EXPECT_EQ(value_failure("1e309"), failure);
   EXPECT_EQ(value_failure("2e308"), failure);
   EXPECT_TRUE(skips("1.7e308"));
@@ -194,7 +194,7 @@ TEST(JsonScanner, ArraysNeedCommas) {
   EXPECT_EQ(value_failure("["), (Failure{.message = "expected a value", .at = 1}));
 }
 
-TEST(JsonScanner, FirstFailureIsKept) {
+TEST(JsonScanner, FirstFailureIsRecorded) {
   std::deque<std::string> decoded;
   JsonScanner scanner("  x", decoded);
   EXPECT_FALSE(scanner.take('{'));

@@ -17,10 +17,10 @@
 namespace ballast::safetensors {
 namespace {
 
-constexpr std::uint64_t kAlignment = 8;  // of the data, given a header padded with spaces
+constexpr std::uint64_t kAlignment = 8;  // of the data; the header is padded with spaces
 constexpr std::uint64_t kLargestHeader = 100'000'000;
 
-// Descending rank, then name: the reference's order.
+// The order of the reference implementation: descending rank, then name.
 std::vector<std::size_t> canonical_order(std::span<const TensorSpec> tensors) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -81,12 +81,13 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
     const TensorSpec& tensor = tensors[i];
     if (tensor.name == "__metadata__") {
       return fail(Errc::kInvalidArgument,
-                  "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name");
+                  "a tensor cannot be named '__metadata__'; SafeTensors stores its metadata under this name");
     }
     const auto bytes = data_bytes(tensor);
     if (!bytes) return std::unexpected(bytes.error());
     const auto next = checked_add(end, *bytes);
-    if (!next) return fail(Errc::kInvalidArgument, "tensor {}: {} bytes after {} overflow", quote(tensor.name), *bytes, end);
+    if (!next)
+      return fail(Errc::kInvalidArgument, "tensor {}: {} bytes at offset {} overflow 64 bits", quote(tensor.name), *bytes, end);
     if (json.size() > kLengthBytes + 1) json += ',';
     append_json_string(tensor.name, json);
     fmt::format_to(std::back_inserter(json), R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", name(tensor.dtype),
@@ -98,12 +99,14 @@ Result<Layout> make_layout(std::span<const TensorSpec> tensors, const Metadata& 
   json.append((kAlignment - json.size() % kAlignment) % kAlignment, ' ');
   const std::uint64_t length = json.size() - kLengthBytes;
   if (length > kLargestHeader) {
-    return fail(Errc::kWrite, "the header would take {} bytes, readers accept {}: use shards", length, kLargestHeader);
+    return fail(Errc::kWrite, "the header needs {} bytes, but readers accept at most {}; split the model into shards", length,
+                kLargestHeader);
   }
   std::memcpy(json.data(), &length, sizeof(length));
   for (std::uint64_t& offset : layout.offsets) offset += json.size();
   const auto file_size = checked_add(end, json.size());
-  if (!file_size || *file_size > std::uint64_t{INT64_MAX}) return fail(Errc::kWrite, "{} bytes are too many for a file", end);
+  if (!file_size || *file_size > std::uint64_t{INT64_MAX})
+    return fail(Errc::kWrite, "{} bytes of data exceed the maximum file size", end);
   layout.file_size = *file_size;
   return layout;
 }
@@ -122,7 +125,7 @@ Result<void> check_bytes(const TensorView& tensor) {
       {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
   if (!bytes) return std::unexpected(bytes.error());
   if (*bytes == tensor.bytes.size()) return {};
-  return fail(Errc::kInvalidArgument, "tensor {}: {} {} takes {} bytes, {} were given", quote(tensor.name), name(tensor.dtype),
+  return fail(Errc::kInvalidArgument, "tensor {}: {} {} needs {} bytes, got {}", quote(tensor.name), name(tensor.dtype),
               to_string(tensor.shape), *bytes, tensor.bytes.size());
 }
 

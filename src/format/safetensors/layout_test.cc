@@ -9,13 +9,12 @@ namespace ballast::safetensors {
 namespace {
 
 using test::fails;
-using test::raw;
 
-// The reference's writer made these bytes.
+// The reference implementation wrote these bytes.
 TEST(SafetensorsLayout, NoTensorsGiveTwoBracesAndSixSpaces) {
   const auto layout = make_layout({}, {});
   ASSERT_TRUE(layout) << layout.error().message;
-  EXPECT_EQ(layout->header, raw<std::uint64_t>({8}) + "{}      ");
+  EXPECT_EQ(layout->header, test::safetensors("{}      "));
   EXPECT_EQ(layout->file_size, 16U);
 }
 
@@ -30,7 +29,7 @@ TEST(SafetensorsLayout, OrdersByDescendingRankThenName) {
       R"({"z":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"a2":{"dtype":"F16","shape":[],"data_offsets":[4,6]},)"
       R"("b":{"dtype":"F16","shape":[2],"data_offsets":[6,10]},"a":{"dtype":"U8","shape":[3],"data_offsets":[10,13]}})";
   const std::string padding((8 - json.size() % 8) % 8, ' ');
-  EXPECT_EQ(layout->header, raw<std::uint64_t>({json.size() + padding.size()}) + json + padding);
+  EXPECT_EQ(layout->header, test::safetensors(json + padding));
   const std::uint64_t start = layout->header.size();
   EXPECT_EQ(layout->offsets, (std::vector<std::uint64_t>{start + 6, start + 10, start, start + 4}));
   EXPECT_EQ(layout->file_size, start + 13);
@@ -45,12 +44,12 @@ TEST(SafetensorsLayout, MetadataComesFirstAndSorted) {
   EXPECT_EQ(layout->header.size() % 8, 0U);
 }
 
-TEST(SafetensorsLayout, MetadataWithoutEntriesAreLeftOutUnlessKept) {
+TEST(SafetensorsLayout, EmptyMetadataIsOmittedUnlessRequested) {
   EXPECT_EQ(make_layout({}, {})->header.substr(8), "{}      ");
   EXPECT_EQ(make_layout({}, {}, /*keep_empty_metadata=*/true)->header.substr(8), R"({"__metadata__":{}}     )");
 }
 
-TEST(SafetensorsLayout, IsWhatTheReaderReads) {
+TEST(SafetensorsLayout, RoundTripsThroughTheReader) {
   const std::vector<TensorSpec> tensors{{.name = "ä\"\\", .dtype = DType::kF4, .shape = {3, 2}},
                                         {.name = "", .dtype = DType::kC64, .shape = {0}}};
   const auto layout = make_layout(tensors, {{"k", "v"}});
@@ -63,18 +62,18 @@ TEST(SafetensorsLayout, IsWhatTheReaderReads) {
   EXPECT_EQ(header->metadata, (Metadata{{"k", "v"}}));
 }
 
-TEST(SafetensorsLayout, RefusesNamesThatNoFileCanHold) {
+TEST(SafetensorsLayout, RefusesInvalidNames) {
   const auto named = [](std::string name) { return std::vector<TensorSpec>{{.name = std::move(name), .shape = {1}}}; };
   EXPECT_TRUE(fails(make_layout(named("__metadata__"), {}), Errc::kInvalidArgument,
-                    "a tensor cannot be called '__metadata__': SafeTensors keeps its metadata under that name"));
-  EXPECT_TRUE(fails(make_layout(named("\xff"), {}), Errc::kInvalidArgument, "tensor '\\xff': the name is not UTF-8"));
-  EXPECT_TRUE(fails(make_layout({}, {{"k", "\xc0\x80"}}), Errc::kInvalidArgument, "metadata 'k': the text is not UTF-8"));
+                    "a tensor cannot be named '__metadata__'; SafeTensors stores its metadata under this name"));
+  EXPECT_TRUE(fails(make_layout(named("\xff"), {}), Errc::kInvalidArgument, "tensor '\\xff': the name is not valid UTF-8"));
+  EXPECT_TRUE(fails(make_layout({}, {{"k", "\xc0\x80"}}), Errc::kInvalidArgument, "metadata 'k': not valid UTF-8"));
   auto twice = named("t");
   twice.push_back(twice.front());
-  EXPECT_TRUE(fails(make_layout(twice, {}), Errc::kInvalidArgument, "two tensors are called 't'"));
+  EXPECT_TRUE(fails(make_layout(twice, {}), Errc::kInvalidArgument, "duplicate tensor name 't'"));
 }
 
-TEST(SafetensorsLayout, RefusesShapesThatOverflowOrLeavePartOfAByte) {
+TEST(SafetensorsLayout, RefusesShapesThatOverflowOrEndInsideAByte) {
   const auto shaped = [](DType dtype, std::vector<std::uint64_t> shape) {
     return std::vector<TensorSpec>{{.name = "t", .dtype = dtype, .shape = std::move(shape)}};
   };
@@ -88,10 +87,10 @@ TEST(SafetensorsLayout, RefusesShapesThatOverflowOrLeavePartOfAByte) {
 
 TEST(SafetensorsLayout, RefusesAHeaderThatReadersWouldRefuse) {
   EXPECT_TRUE(fails(make_layout({}, {{"k", std::string(100'000'000, 'x')}}), Errc::kWrite,
-                    "the header would take 100000032 bytes, readers accept 100000000: use shards"));
+                    "the header needs 100000032 bytes, but readers accept at most 100000000; split the model into shards"));
 }
 
-TEST(SafetensorsLayout, BoundsAreNeverBelowWhatIsWritten) {
+TEST(SafetensorsLayout, BoundsAreNeverTooLow) {
   const Metadata metadata{{"k", "v\x01"}};
   const std::vector<TensorSpec> tensors{
       {.name = "\x01\x02", .dtype = DType::kF8E4M3Fnuz, .shape = {UINT64_MAX, 0, UINT64_MAX, 1}}, {.name = "", .shape = {}}};

@@ -13,23 +13,27 @@ struct Magic {
   std::string_view guess;
 };
 
+constexpr std::string_view kPickle =
+    "; this looks like a Python pickle, such as torch.save() writes: save the weights as SafeTensors first";
+
 constexpr std::array kMagics{
     Magic{.bytes = "version https://git-lfs"sv,
-          .guess = "; this looks like a Git LFS pointer: fetch the file itself with `git lfs pull`"},
-    Magic{.bytes = "PK\x03\x04"sv, .guess = "; this looks like a ZIP archive, such as torch.save writes"},
-    Magic{.bytes = "GGUF"sv, .guess = "; this looks like a GGUF file"},
-    Magic{.bytes = "PAR1"sv, .guess = "; this looks like a Parquet file"},
-    Magic{.bytes = "\x93NUMPY"sv, .guess = "; this looks like a NumPy array"},
-    Magic{.bytes = "\x89HDF"sv, .guess = "; this looks like an HDF5 file"},
-    Magic{.bytes = "\x1f\x8b"sv, .guess = "; this looks like a gzip file: unpack it first"},
-    Magic{.bytes = "\x80\x02"sv, .guess = "; this looks like a Python pickle"},
-    Magic{.bytes = "\x80\x04"sv, .guess = "; this looks like a Python pickle"},
-    Magic{.bytes = "\x80\x05"sv, .guess = "; this looks like a Python pickle"},
-    Magic{.bytes = "<"sv, .guess = "; this looks like an HTML page, perhaps a server's error message"},
+          .guess = "; this looks like a Git LFS pointer: run `git lfs pull` to download the file"},
+    Magic{.bytes = "PK\x03\x04"sv,
+          .guess = "; this looks like a ZIP archive, such as torch.save() writes: save the weights as SafeTensors first"},
+    Magic{.bytes = "GGUF"sv, .guess = "; this looks like a GGUF file, which cannot be read"},
+    Magic{.bytes = "PAR1"sv, .guess = "; this looks like a Parquet file: give the path of its directory"},
+    Magic{.bytes = "\x93NUMPY"sv, .guess = "; this looks like a NumPy array: save it as SafeTensors first"},
+    Magic{.bytes = "\x89HDF"sv, .guess = "; this looks like an HDF5 file: save the weights as SafeTensors first"},
+    Magic{.bytes = "\x1f\x8b"sv, .guess = "; this looks like a gzip file: decompress it first"},
+    Magic{.bytes = "\x80\x02"sv, .guess = kPickle},
+    Magic{.bytes = "\x80\x04"sv, .guess = kPickle},
+    Magic{.bytes = "\x80\x05"sv, .guess = kPickle},
+    Magic{.bytes = "<"sv, .guess = "; this looks like an HTML page, perhaps a server's error message: download the file again"},
     Magic{.bytes = "{"sv, .guess = "; this looks like JSON"},
 };
 
-// One byte alone may as well be the low end of a header's length: what follows must be text too.
+// A single byte may also be the low byte of a header's length, so the bytes after it must be text too.
 bool is_text(std::string_view front) {
   constexpr std::size_t kLengthBytes = 8;
   return std::ranges::all_of(front.substr(0, kLengthBytes),

@@ -6,8 +6,8 @@
 
 namespace ballast::safetensors {
 
-// What the bytes look like if they are something else that people have lying about under a .safetensors name, for an error
-// message: "; this looks like …", or nothing.
+// Recognizes other file formats that are often found under a .safetensors name. Returns the end of an error message, "; this
+// looks like …" with what to do, or nothing.
 std::string_view guess_format(std::span<const std::byte> front);
 
 }  // namespace ballast::safetensors

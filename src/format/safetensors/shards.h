@@ -11,15 +11,15 @@
 
 namespace ballast::safetensors {
 
-// Which of `tensors` go into which file of at most `max_bytes` each, header included, in their order. A file exceeds that only
-// when it holds a single tensor that does.
+// Splits `tensors`, in order, into files of at most `max_bytes` with their headers. Only a file with a single tensor may be
+// larger. 0 means no limit.
 Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const TensorSpec> tensors, const Metadata& metadata,
                                                           std::uint64_t max_bytes);
 
-// model-00002-of-00005.safetensors; a model of one file is model.safetensors.
+// model-00002-of-00005.safetensors; model.safetensors if there is only one file.
 std::string shard_name(std::size_t shard, std::size_t count);
 
-// The text of model.safetensors.index.json. `metadata` are members beside total_size, as JSON.
+// The text of model.safetensors.index.json. `metadata` are additional JSON members beside total_size.
 std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
                        std::uint64_t total_size, std::string_view metadata = {});
 

@@ -16,13 +16,13 @@ std::vector<TensorSpec> tensors_of(std::initializer_list<std::uint64_t> sizes) {
   return tensors;
 }
 
-TEST(Shards, WithoutALimitThereIsOne) {
+TEST(Shards, WithoutALimitThereIsOneShard) {
   const auto shards = plan_shards(tensors_of({1 << 20, 1 << 30}), {}, 0);
   ASSERT_TRUE(shards);
   EXPECT_EQ(*shards, (std::vector<std::vector<std::size_t>>{{0, 1}}));
 }
 
-TEST(Shards, NoFileIsLargerThanAskedUnlessOneTensorIs) {
+TEST(Shards, OnlyASingleLargeTensorExceedsTheLimit) {
   const auto tensors = tensors_of({600, 5000, 100, 100, 100, 900, 1500, 0, 3});
   constexpr std::uint64_t kMost = 2000;
   const Metadata metadata{{"format", "pt"}};
@@ -43,7 +43,7 @@ TEST(Shards, NoFileIsLargerThanAskedUnlessOneTensorIs) {
   EXPECT_EQ(next, tensors.size());
 }
 
-TEST(Shards, HugeSizesDoNotWrap) {
+TEST(Shards, HugeSizesDoNotOverflow) {
   std::vector<TensorSpec> tensors(20, {.name = "t", .dtype = DType::kU8, .shape = {std::uint64_t{1} << 60}});
   const auto shards = plan_shards(tensors, {}, UINT64_MAX);
   ASSERT_TRUE(shards);
@@ -51,7 +51,7 @@ TEST(Shards, HugeSizesDoNotWrap) {
   EXPECT_EQ(shards->front().size(), 15U);
 }
 
-TEST(Shards, NamesFollowTheHub) {
+TEST(Shards, NamesFollowTheHubConvention) {
   EXPECT_EQ(shard_name(0, 1), "model.safetensors");
   EXPECT_EQ(shard_name(1, 12), "model-00002-of-00012.safetensors");
 }

@@ -22,15 +22,15 @@ class Writer final : public TensorWriter {
 
   ~Writer() override {
     const auto flushed = journal_ ? journal_->flush() : Result<void>();
-    (void)flushed;  // what is lost here is done again
+    (void)flushed;  // what is not recorded is written again by the next run
   }
 
   Result<void> keep_incomplete() {
-    kept_ = true;
+    is_partial_ = true;
     return output_.keep_incomplete();
   }
 
-  // Finds out what a run before this one has done; called when all files are added.
+  // Loads what an earlier run has done. Called after all files are added.
   Result<void> open_journal(const std::string& key) {
     if (!resumable_) ::unlink(output_.journal_path().c_str());
     const auto sync = [this]() -> Result<void> {
@@ -44,10 +44,10 @@ class Writer final : public TensorWriter {
     return {};
   }
 
-  // Adds a file of tensors, and writes its header.
+  // Adds a file of tensors and writes its header.
   Result<void> add_tensors(std::string_view name, std::span<const TensorSpec> tensors, const Metadata& metadata,
                            bool keep_empty_metadata = false) {
-    const auto added = TRY(kept_ ? output_.add_kept(name) : output_.add(name));
+    const auto added = TRY(is_partial_ ? output_.add_partial(name) : output_.add(name));
     OutputFile& file = output_[added];
     const auto layout = make_layout(tensors, metadata, keep_empty_metadata);
     if (!layout) return fail_at(escape(file.path()), layout.error());
@@ -100,7 +100,7 @@ class Writer final : public TensorWriter {
 
   Result<void> commit() override {
     if (const std::uint64_t missing = missing_; missing != 0) {
-      return fail(Errc::kInvalidArgument, "the tensors are not whole: {} bytes were not written", missing);
+      return fail(Errc::kInvalidArgument, "tensors are incomplete: {} bytes were not written", missing);
     }
     journal_.reset();
     return output_.commit(sync_);
@@ -109,12 +109,12 @@ class Writer final : public TensorWriter {
  private:
   Output output_;
   std::optional<Journal> journal_;
-  bool kept_ = false;
-  bool resumable_ = true;  // every file kept has the size that it should have
+  bool is_partial_ = false;
+  bool resumable_ = true;  // all partial files have the expected size
   std::vector<File> files_;
   std::vector<Place> places_;
   std::vector<std::uint64_t> sizes_;
-  std::atomic<std::uint64_t> missing_ = 0;  // bytes that have not come yet
+  std::atomic<std::uint64_t> missing_ = 0;  // bytes not yet written
   bool sync_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace ballast::safetensors {
 
-// One file, or in a directory shards with their index. Takes pieces in any order, from many threads at once.
+// Writes one file, or shards with an index into a directory. Accepts pieces in any order, from many threads at once.
 Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::span<const TensorSpec> tensors,
                                                     const TensorWriterOptions& options);
 

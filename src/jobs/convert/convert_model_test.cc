@@ -173,7 +173,7 @@ TEST_F(Converting, ResumesAfterAnInterruption) {
     EXPECT_EQ(values(out, "t").substr(0, 2), std::string("\x00\x3e", 2));
   }
   EXPECT_TRUE(fails(convert_model(*model, dir_.path("w.mlx"), {.resume = true}), Errc::kInvalidArgument,
-                    dir_.path("w.mlx") + ": only SafeTensors can be resumed"));
+                    dir_.path("w.mlx") + ": only SafeTensors output can be resumed"));
 }
 
 TEST_F(Converting, ChecksTheOutputPathFirstEvenWithResume) {
@@ -208,7 +208,7 @@ TEST_F(Converting, AFileCutShortMeanwhileIsAnErrorOfTheInput) {
   const auto done = convert_model(*model, dir_.path("out.safetensors"));
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Errc::kIo);
-  EXPECT_THAT(done.error().message, testing::HasSubstr("in/model.safetensors: file was cut short while open"));
+  EXPECT_THAT(done.error().message, testing::HasSubstr("in/model.safetensors: file was truncated while open"));
   EXPECT_FALSE(fs::exists(dir_.path("out.safetensors")));
 }
 

@@ -23,7 +23,7 @@
 #include "output/file.h"
 #include "output/journal.h"
 #include "source/path/path.h"
-#include "source/remote/expected_sum.h"
+#include "source/remote/expected_checksum.h"
 #include "source/remote/hub.h"
 #include "source/remote/remote_file.h"
 #include "source/remote/s3.h"
@@ -45,7 +45,7 @@ struct Item {
   std::string path;
   std::unique_ptr<RemoteFile> remote;
   std::unique_ptr<Source> cached;  // from the hub's cache, instead of `remote`
-  remote::ExpectedSum sum;
+  remote::ExpectedChecksum sum;
   DownloadedFile result;
 
   // While it is being written:
@@ -56,7 +56,7 @@ struct Item {
   std::size_t parts_left = 0;
 
   std::uint64_t size() const { return cached ? cached->size() : remote->version().size; }
-  bool has_parts() const { return cached || remote->gives_parts(); }
+  bool has_parts() const { return cached || remote->supports_ranges(); }
   std::string last_modified() const { return cached ? "" : remote->version().last_modified; }
   std::string kept_path() const { return path + kIncompleteSuffix; }
   std::string journal_path() const { return path + kIncompleteJournalSuffix; }
@@ -122,7 +122,7 @@ class Downloads {
       item.result.already_complete = has_time(item.path, item.last_modified());
       return {};
     }
-    const auto sum = remote::sum_of(item.path, item.sum.kind);
+    const auto sum = remote::checksum_of(item.path, item.sum.kind);
     item.result.already_complete = sum && *sum == item.sum.hex;
     if (item.result.already_complete) item.result.checksum = item.sum.kind;
     return {};
@@ -137,10 +137,10 @@ class Downloads {
     auto file = TRY(RemoteFile::open(std::move(address), front, options_.work.stop, front));
     item.remote = std::move(file);
     kept_ += item.remote->front().size();
-    item.sum = remote::expected_sum(item.wanted.listed, item.remote->first_answer());
+    item.sum = remote::expected_checksum(item.wanted.listed, item.remote->first_response());
     if (item.sum.kind.empty() && uri_scheme(item.wanted.uri) == "s3") {
-      const auto told = TRY(remote::ask_s3_for_sums(item.wanted.uri, options_.work.stop));
-      if (told.is_success()) item.sum = remote::expected_sum(item.wanted.listed, told);
+      const auto told = TRY(remote::request_s3_checksums(item.wanted.uri, options_.work.stop));
+      if (told.is_success()) item.sum = remote::expected_checksum(item.wanted.listed, told);
     }
     if (!item.wanted.listed.etag.empty() && item.wanted.listed.size != item.size()) {
       return fail(Errc::kIo, "the server sends {} bytes, its file list says {}", item.size(), item.wanted.listed.size);
@@ -151,17 +151,16 @@ class Downloads {
   // Looks in the hub's cache, which is the only source if HF_HUB_OFFLINE is set.
   static Result<void> find_cached(Item& item) {
     if (uri_scheme(item.wanted.uri) != "hf") return {};
-    const auto place = TRY(remote::parse_hub_place(item.wanted.uri));
-    const auto path = remote::HubCache(place.repo).find(place.revision, place.file);
+    const auto location = TRY(remote::parse_hub_location(item.wanted.uri));
+    const auto path = remote::HubCache(location.repo).find(location.revision, location.file);
     const bool is_offline = remote::is_hub_offline();
-    if (!path && is_offline) {
-      return fail(Errc::kNotFound, "not in the cache, and HF_HUB_OFFLINE forbids the network");
-    }
+    if (!path && is_offline) return remote::fail_not_cached();
     std::error_code error;
     if (!path || fs::equivalent(*path, item.path, error)) return {};
-    item.sum = remote::expected_sum(item.wanted.listed, {});
-    const bool is_alone = is_offline || remote::is_hub_silent();
-    const bool is_right = item.sum.kind.empty() ? is_alone : remote::sum_of(*path, item.sum.kind).value_or("") == item.sum.hex;
+    item.sum = remote::expected_checksum(item.wanted.listed, {});
+    const bool is_alone = is_offline || remote::is_hub_unreachable();
+    const bool is_right =
+        item.sum.kind.empty() ? is_alone : remote::checksum_of(*path, item.sum.kind).value_or("") == item.sum.hex;
     if (!is_right) return {};
     auto source = open_file(*path, Access::kPread);
     if (!source) return fail_at(escape(*path), source.error());
@@ -212,7 +211,7 @@ class Downloads {
     if (item.file) return {};
     std::error_code error;
     if (const fs::path parent = fs::path(item.path).parent_path(); !parent.empty()) fs::create_directories(parent, error);
-    auto file = TRY(OutputFile::create_kept(item.path, item.kept_path()));
+    auto file = TRY(OutputFile::create_partial(item.path, item.kept_path()));
     const std::string mark = item.mark();
     const std::string text = fmt::format("download 1\n{}\n{}\n{}\n", item.size(), mark, item.sum.hex);
     const auto left = TRY(file.size());
@@ -288,7 +287,7 @@ class Downloads {
   // Checks the sum and gives the file its name.
   Result<void> finish(Item& item) const {
     if (!item.sum.kind.empty()) {
-      const auto sum = remote::sum_of(item.file->kept_path(), item.sum.kind);
+      const auto sum = remote::checksum_of(item.file->partial_path(), item.sum.kind);
       if (!sum) return fail_at(escape(item.kept_path()), sum.error());
       if (*sum != item.sum.hex) {
         item.journal.reset();
@@ -345,11 +344,11 @@ std::unique_ptr<Item> make_item(WantedFile wanted, std::string path) {
 // To the cache, where files lie under their sums, with links to them from the folders of commits.
 class CacheDownload {
  public:
-  CacheDownload(std::string revision, remote::HubPlace place)
-      : revision_(std::move(revision)), place_(std::move(place)), cache_(place_.repo) {}
+  CacheDownload(std::string revision, remote::HubLocation location)
+      : revision_(std::move(revision)), location_(std::move(location)), cache_(location_.repo) {}
 
   Result<DownloadReport> run(std::vector<WantedFile> files, const DownloadOptions& options) {
-    if (remote::is_hub_offline() || remote::is_hub_silent()) return describe_cached(files);
+    if (remote::is_hub_offline() || remote::is_hub_unreachable()) return describe_cached(files);
     const std::string blobs = cache_.blob("");
     std::error_code error;
     fs::create_directories(blobs, error);
@@ -359,7 +358,7 @@ class CacheDownload {
       if (!remote::is_hex(file.listed.etag, 40) && !remote::is_hex(file.listed.etag, 64)) {
         return fail(Errc::kCorrupt, "{}: the hub sends no checksum", shown(file.uri));
       }
-      links_.push_back({.name = remote::parse_hub_place(file.uri)->file, .etag = file.listed.etag});
+      links_.push_back({.name = remote::parse_hub_location(file.uri)->file, .etag = file.listed.etag});
       std::string path = cache_.blob(file.listed.etag);
       const auto has_path = [&](const auto& item) { return item->path == path; };  // two names of one content are one blob
       if (std::ranges::none_of(items, has_path)) items.push_back(make_item(std::move(file), std::move(path)));
@@ -376,9 +375,9 @@ class CacheDownload {
   };
 
   DownloadReport describe_cached(std::span<const WantedFile> files) const {
-    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}};
+    DownloadReport report{.folder = cache_.snapshot(location_.revision), .files = {}};
     for (const WantedFile& file : files) {
-      report.files.push_back({.path = report.folder + "/" + remote::parse_hub_place(file.uri)->file,
+      report.files.push_back({.path = report.folder + "/" + remote::parse_hub_location(file.uri)->file,
                               .size = file.listed.size,
                               .already_complete = true,
                               .checksum = {}});
@@ -387,20 +386,20 @@ class CacheDownload {
   }
 
   Result<DownloadReport> link(const Downloads& downloads) const {
-    DownloadReport report{.folder = cache_.snapshot(place_.revision), .files = {}, .fetched_bytes = downloads.fetched_bytes()};
+    DownloadReport report{.folder = cache_.snapshot(location_.revision), .files = {}, .fetched_bytes = downloads.fetched_bytes()};
     for (const Link& link : links_) {
-      TRY(cache_.link(place_.revision, link.name, link.etag));
+      TRY(cache_.link(location_.revision, link.name, link.etag));
       const auto item =
           std::ranges::find_if(downloads.items(), [&](const auto& i) { return i->wanted.listed.etag == link.etag; });
       report.files.push_back((*item)->result);
       report.files.back().path = report.folder + "/" + link.name;
     }
-    TRY(cache_.set_revision(revision_, place_.revision));
+    TRY(cache_.set_revision(revision_, location_.revision));
     return report;
   }
 
-  std::string revision_;    // as it was asked for
-  remote::HubPlace place_;  // with a commit
+  std::string revision_;          // as it was asked for
+  remote::HubLocation location_;  // with a commit
   remote::HubCache cache_;
   std::vector<Link> links_;
 };
@@ -417,8 +416,8 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
   auto files = list_wanted(*pinned, options);
   if (!files) return fail_at(shown(uri), files.error());
   if (folder.empty()) {
-    const std::string revision = remote::parse_hub_place(uri)->revision;
-    return CacheDownload(revision, *remote::parse_hub_place(*pinned)).run(std::move(*files), options);
+    const std::string revision = remote::parse_hub_location(uri)->revision;
+    return CacheDownload(revision, *remote::parse_hub_location(*pinned)).run(std::move(*files), options);
   }
 
   TRY(check_output_path(folder));

@@ -284,7 +284,7 @@ TEST_P(Quantizing, RefusesConcurrentRuns) {
     return true;
   };
   ASSERT_TRUE(quantize(outer));
-  EXPECT_THAT(second, HasSubstr("another run is at work in it"));
+  EXPECT_THAT(second, HasSubstr("another process is writing to it"));
   EXPECT_TRUE(validate());
 }
 

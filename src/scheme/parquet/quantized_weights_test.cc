@@ -239,11 +239,11 @@ TEST_F(ParquetWeights, LieInTheCallersMemoryWithinTheLimit) {
   EXPECT_TRUE(load_quantized_weights(directory, {.work = {.memory_limit = bytes}}));
   EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator, .work = {.memory_limit = bytes - 1}}),
                     Errc::kInvalidArgument,
-                    fmt::format("{}: loading takes {} bytes, the limit is {}", directory, bytes, bytes - 1)));
+                    fmt::format("{}: loading needs {} bytes, but the memory limit is {}", directory, bytes, bytes - 1)));
   EXPECT_EQ(allocator.allocations, 1);
   allocator.full = true;
   EXPECT_TRUE(fails(load_quantized_weights(directory, {.allocator = &allocator}), Errc::kUnsupported,
-                    fmt::format("{}: no memory for {} bytes", directory, bytes)));
+                    fmt::format("{}: cannot allocate {} bytes: out of memory", directory, bytes)));
 }
 
 TEST_F(ParquetWeights, ProgressCountsAllBytesAndCanCancel) {

@@ -64,7 +64,7 @@ class ParquetWriter final : public QuantizedWriter {
       TRY(output_.keep_incomplete());
     }
     for (Part& part : parts_) {
-      const auto file = TRY(keep ? output_.add_kept(part.name) : output_.add(part.name));
+      const auto file = TRY(keep ? output_.add_partial(part.name) : output_.add(part.name));
       part.file = file;
     }
     if (keep) {
@@ -126,7 +126,7 @@ class ParquetWriter final : public QuantizedWriter {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto size = TRY(output_[parts_[i].file].size());
       if (size == 0 || !journal_->has(i, 0, size)) continue;
-      const auto source = open_file(output_[parts_[i].file].kept_path(), Access::kPread);
+      const auto source = open_file(output_[parts_[i].file].partial_path(), Access::kPread);
       const auto sum = source ? sha256(**source) : std::unexpected(source.error());
       if (!sum) continue;  // it is made again
       parts_[i].done = true;

@@ -28,12 +28,12 @@ Result<bool> Folder::has(std::string_view name) const {
 }
 
 Result<std::optional<std::string>> Folder::read_text(std::string_view name) const {
-  const bool is_asked_for = !listed_ && is_uri(path_);  // one request says both whether it is there and what it holds
-  if (!is_asked_for && !TRY(has(name))) return std::nullopt;
+  const bool reads_directly = !listed_ && is_uri(path_);  // one request shows both whether the file exists and its content
+  if (!reads_directly && !TRY(has(name))) return std::nullopt;
   const std::string path = join_path(path_, name);
   auto text = ballast::read_text(path, options_);
   if (text) return std::move(*text);
-  if (is_asked_for && is_absent(text.error())) return std::nullopt;
+  if (reads_directly && is_absent(text.error())) return std::nullopt;
   return fail_at(shown(path), text.error());
 }
 

@@ -13,16 +13,16 @@
 
 namespace ballast {
 
-// A folder and what it holds. Errors name the folder or the file.
+// A local or remote folder. Error messages contain the folder or file.
 class Folder {
  public:
-  // Lists the folder now, and never again.
+  // Lists the folder once, now.
   static Result<Folder> list(std::string path, const ReadOptions& options = {});
-  // Asks for files when they are wanted: a server may let files be read, but not listed.
+  // Does not list the folder: some servers allow reading files but not listing them.
   explicit Folder(std::string path, ReadOptions options = {}) : path_(std::move(path)), options_(std::move(options)) {}
 
   const std::string& path() const { return path_; }
-  Result<std::vector<ListedFile>> files() const;  // in the order of their names
+  Result<std::vector<ListedFile>> files() const;  // sorted by name
   Result<bool> has(std::string_view name) const;
   // The text of a small file; empty if it does not exist.
   Result<std::optional<std::string>> read_text(std::string_view name) const;

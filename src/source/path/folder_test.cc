@@ -27,7 +27,7 @@ TEST(Folder, IsListedOnce) {
   EXPECT_FALSE(*folder->has("c"));
 }
 
-TEST(Folder, ThatIsNotListedAsksForEachFile) {
+TEST(Folder, UnlistedFolderChecksEachFile) {
   const TempDir dir;
   const Folder folder(dir.path());
   EXPECT_FALSE(*folder.has("a"));
@@ -37,7 +37,7 @@ TEST(Folder, ThatIsNotListedAsksForEachFile) {
   EXPECT_EQ(folder.files()->size(), 1U);
 }
 
-TEST(Folder, AFileThatDoesNotExistHasNoText) {
+TEST(Folder, MissingFileHasNoText) {
   const TempDir dir;
   EXPECT_EQ(*Folder(dir.path()).read_text("a"), std::nullopt);
 }

@@ -15,9 +15,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "source/remote/hub.h"
-#include "source/remote/patience.h"
 #include "source/remote/read_ahead.h"
 #include "source/remote/remote_source.h"
+#include "source/remote/retry.h"
 #include "source/remote/s3.h"
 #include "source/text.h"
 #include "source/uri.h"
@@ -28,33 +28,36 @@ namespace {
 namespace fs = std::filesystem;
 using remote::Address;
 
+constexpr const char* kHttpHint =
+    "if the file needs a password, use https://USER:PASSWORD@host/...; if the URL is signed, get a new one";
+
 bool is_s3(const std::string& path) { return uri_scheme(path) == "s3"; }
 bool is_hub(const std::string& path) { return uri_scheme(path) == "hf"; }
 
 std::unexpected<Error> fail_scheme(const std::string& path) {
-  return fail(Errc::kUnsupported, "unknown URI scheme {}://: http, https, s3 and hf are supported", escape(uri_scheme(path)));
+  return fail(Errc::kUnsupported, "unsupported URI scheme {}://; use http, https, s3 or hf", escape(uri_scheme(path)));
 }
 
 Result<void> check_host(const std::string& path) {
-  if (is_http(path) && !has_host(path)) return fail(Errc::kInvalidArgument, "the address names no server");
+  if (is_http(path) && !has_host(path)) return fail(Errc::kInvalidArgument, "the URL has no host");
   return {};
 }
 
 std::string base64(std::string_view text) {
-  std::string made((text.size() + 2) / 3 * 4 + 1, '\0');
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(made.data()), reinterpret_cast<const unsigned char*>(text.data()),
+  std::string encoded((text.size() + 2) / 3 * 4 + 1, '\0');
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()), reinterpret_cast<const unsigned char*>(text.data()),
                   static_cast<int>(text.size()));
-  made.pop_back();
-  return made;
+  encoded.pop_back();
+  return encoded;
 }
 
-// A name and password in the address become a header, as they must not show up anywhere.
+// Moves the user name and password of a URL into a header, so that they appear in no message.
 Address http_address(const std::string& uri) {
   const std::string_view given = std::string_view(uri).substr(0, uri.find('#'));
   const std::size_t host = given.find("://") + 3;
   const std::size_t at = given.substr(0, given.find_first_of("/?", host)).rfind('@');
   const bool has_user = at != std::string_view::npos && at >= host;
-  Address address{.url = std::string(given.substr(0, host))};
+  Address address{.url = std::string(given.substr(0, host)), .hint = kHttpHint};
   for (const char c : given.substr(has_user ? at + 1 : host)) {
     if (c == ' ') {
       address.url += "%20";
@@ -63,8 +66,8 @@ Address http_address(const std::string& uri) {
     }
   }
   if (has_user) {
-    const std::string who = percent_decode(given.substr(host, at - host));
-    address.sign = [header = fmt::format("Authorization: Basic {}", base64(who))] { return std::vector<std::string>{header}; };
+    const std::string user = percent_decode(given.substr(host, at - host));
+    address.sign = [header = fmt::format("Authorization: Basic {}", base64(user))] { return std::vector<std::string>{header}; };
   }
   return address;
 }
@@ -74,17 +77,15 @@ Result<std::unique_ptr<Source>> open_address(Address address, const ReadOptions&
   return remote::read_ahead(remote::open_remote_source(std::move(file)));
 }
 
-// A file of the hub that the cache has, or nothing. `path` is pinned.
+// The path of a Hub file in the local cache, or nothing. `path` is pinned.
 Result<std::optional<std::string>> find_cached(const std::string& path) {
-  const auto place = TRY(remote::parse_hub_place(path));
-  auto cached = remote::HubCache(place.repo).find(place.revision, place.file);
-  if (!cached && remote::is_hub_offline()) {
-    return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache does not have it");
-  }
+  const auto location = TRY(remote::parse_hub_location(path));
+  auto cached = remote::HubCache(location.repo).find(location.revision, location.file);
+  if (!cached && remote::is_hub_offline()) return remote::fail_not_cached();
   return cached;
 }
 
-// Whether there is such a file, and how long it is.
+// The file with its size, or nothing if it does not exist.
 Result<std::optional<ListedFile>> probe(const std::string& folder, std::string_view name, const ReadOptions& options) {
   const auto file = remote::RemoteFile::open(http_address(join_path(folder, name)), 1, options.stop);
   if (file) return ListedFile{.name = std::string(name), .size = (*file)->version().size};
@@ -92,23 +93,23 @@ Result<std::optional<ListedFile>> probe(const std::string& folder, std::string_v
   return std::unexpected(file.error());
 }
 
-// Some servers, S3 among them, refuse to tell those who may read files but not list them whether there is one.
-bool is_refusal(const Error& error) { return error.system_error == EACCES; }
+// Some servers, including S3, return 403 for a missing file if the user may read files but not list them.
+bool is_forbidden(const Error& error) { return error.system_error == EACCES; }
 
 Result<std::vector<ListedFile>> probe_folder(const std::string& folder, const ReadOptions& options) {
   TRY(check_host(folder));
   std::mutex mutex;
   std::vector<ListedFile> files;
-  std::optional<Error> refusal;
+  std::optional<Error> forbidden;
   TRY(try_parallel(kKnownFiles.size(), remote::kConnections, [&](unsigned, std::size_t i) -> Result<void> {
     auto found = probe(folder, kKnownFiles[i].name, options);
     const std::scoped_lock lock(mutex);
-    if (!found && !is_refusal(found.error())) return std::unexpected(std::move(found.error()));
-    if (!found) refusal = std::move(found.error());
+    if (!found && !is_forbidden(found.error())) return std::unexpected(std::move(found.error()));
+    if (!found) forbidden = std::move(found.error());
     if (found && *found) files.push_back(std::move(**found));
     return {};
   }));
-  if (refusal && files.empty()) return std::unexpected(std::move(*refusal));
+  if (forbidden && files.empty()) return std::unexpected(std::move(*forbidden));
   return files;
 }
 
@@ -133,9 +134,10 @@ Result<Address> address_of(const std::string& uri) {
   if (is_http(uri)) return http_address(uri);
   if (is_s3(uri)) return remote::s3_address(uri);
   if (!is_hub(uri)) return fail_scheme(uri);
-  const auto place = TRY(remote::parse_hub_place(uri));
-  if (place.file.empty()) return fail(Errc::kInvalidArgument, "names a model and no file of it");
-  return remote::hub_address(place);
+  const auto location = TRY(remote::parse_hub_location(uri));
+  if (location.file.empty())
+    return fail(Errc::kInvalidArgument, "this URI is a model, not a file; add the file's name: hf://org/repo/file");
+  return remote::hub_address(location);
 }
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options) {
@@ -160,13 +162,13 @@ bool is_folder(const std::string& path) {
     return fs::is_directory(path, error);
   }
   if (is_hub(path)) {
-    const auto place = remote::parse_hub_place(path);
-    if (!place || place->file.empty()) return place.has_value();
+    const auto location = remote::parse_hub_location(path);
+    if (!location || location->file.empty()) return location.has_value();
   }
   return !has_file_suffix(file_name(path));
 }
 
-bool is_absent(const Error& error) { return error.code == Errc::kNotFound || is_refusal(error); }
+bool is_absent(const Error& error) { return error.code == Errc::kNotFound || is_forbidden(error); }
 
 Result<bool> exists(const std::string& path, const ReadOptions& options) {
   if (is_uri(path)) {
@@ -199,19 +201,19 @@ Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadO
   if (is_http(folder)) return probe_folder(folder, options);
   if (is_s3(folder)) return remote::list_s3(folder, options.stop);
   if (!is_hub(folder)) return fail_scheme(folder);
-  auto place = remote::parse_hub_place(folder);
-  if (place) place = remote::pin(std::move(*place), options.stop);
-  if (!place) return std::unexpected(place.error());
-  return remote::list_hub(*place, options.stop);
+  auto location = remote::parse_hub_location(folder);
+  if (location) location = remote::pin(std::move(*location), options.stop);
+  if (!location) return std::unexpected(location.error());
+  return remote::list_hub(*location, options.stop);
 }
 
 Result<std::string> pin_path(const std::string& path, const ReadOptions& options) {
   TRY(check_host(path));
   if (!is_hub(path)) return path;
-  auto place = remote::parse_hub_place(path);
-  if (place) place = remote::pin(std::move(*place), options.stop);
-  if (!place) return std::unexpected(place.error());
-  return place->uri();
+  auto location = remote::parse_hub_location(path);
+  if (location) location = remote::pin(std::move(*location), options.stop);
+  if (!location) return std::unexpected(location.error());
+  return location->uri();
 }
 
 }  // namespace ballast

@@ -14,8 +14,8 @@
 
 namespace ballast {
 
-// Files and folders by paths of this machine or by URIs: http://, https://, s3:// and hf://. Errors do not name the path, but
-// for what is said of files below it.
+// Access to files and folders by local paths or by http://, https://, s3:// and hf:// URIs. Error messages do not contain the
+// path; the caller adds it. Messages about a file below the path do contain its name.
 
 struct ReadOptions {
   Access access = Access::kAuto;
@@ -31,29 +31,27 @@ inline ReadOptions read_options(const OpenOptions& options) {
 
 Result<std::unique_ptr<Source>> open_path(const std::string& path, const ReadOptions& options = {});
 
-// A whole small text file, such as a config or an index.
+// Reads a small text file such as a config or an index.
 Result<std::string> read_text(const std::string& path, const ReadOptions& options = {});
 
-// Whether a path stands for several files. A URI over HTTP does unless its name has one of the endings that files of weights and
-// their companions have.
+// Whether a path is a folder. A URI is a folder unless its last part has a file suffix of models, see has_file_suffix().
 bool is_folder(const std::string& path);
-// Whether an error means that a file does not exist, or that a server refuses to say: this is asked of what may be there beside
-// a file that could be read.
+// Whether an error means that an optional file does not exist. A server that denies access counts too: some answer 403 for files
+// that do not exist.
 bool is_absent(const Error& error);
 Result<bool> exists(const std::string& path, const ReadOptions& options = {});
-std::uint64_t size_of(const std::string& file);  // 0 where nobody knows
+std::uint64_t size_of(const std::string& file);  // 0: unknown
 
-// The files of a folder, in the order of their names, without those of folders below it. Over HTTP nobody can tell which there
-// are: it is those of the names that models usually have that the server has.
+// The files directly in a folder, sorted by name. HTTP servers cannot list files, so each well-known name is requested.
 Result<std::vector<ListedFile>> list_folder(const std::string& folder, const ReadOptions& options = {});
 
-// Likewise with those of folders below it.
+// Like list_folder(), with the files of all folders below. Only for URIs.
 Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadOptions& options = {});
 
-// How to ask a server for the file that a URI stands for.
+// The address of the file that a URI names.
 Result<remote::Address> address_of(const std::string& uri);
 
-// The same path, which from now on means the same files: a revision of the hub becomes the commit that it stands for.
+// Replaces the revision of an hf:// URI by its commit, so that later reads see the same files. Returns other paths unchanged.
 Result<std::string> pin_path(const std::string& path, const ReadOptions& options = {});
 
 }  // namespace ballast

@@ -8,17 +8,17 @@
 
 namespace ballast::remote {
 
-// The first of these variables that is set and not empty.
+// The value of the first of these variables that is set and not empty.
 inline std::string environment(std::initializer_list<const char*> names, std::string otherwise = {}) {
   for (const char* const name : names) {
-    const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): as safe as those who call setenv
+    const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): Ballast never calls setenv
     if (value != nullptr && *value != '\0') return value;
   }
   return otherwise;
 }
 
-// Whether the first of them that is set says so.
-inline bool is_switched_on(std::initializer_list<const char*> names) {
+// Whether the first of these variables that is set has the value 1, on, yes or true.
+inline bool is_enabled(std::initializer_list<const char*> names) {
   const std::string value = lowercase(environment(names));
   return value == "1" || value == "on" || value == "yes" || value == "true";
 }

@@ -34,13 +34,12 @@ struct FreeList {
 };
 using HeaderList = std::unique_ptr<curl_slist, FreeList>;
 
-// Handles that are not in use, each with the connections that it has open. The last one given back is the next to be taken, so
-// that few are kept busy rather than many warm.
+// Unused handles with their open connections. Last in, first out, so that few connections stay in use.
 class Pool {
  public:
   Handle take() {
     const std::scoped_lock lock(mutex_);
-    if (process_ != ::getpid()) {  // after fork() the connections are the parent's, which must not hear of their end
+    if (process_ != ::getpid()) {  // after fork() the connections belong to the parent and must not be closed
       for (Handle& handle : idle_) static_cast<void>(handle.release());  // NOLINT(bugprone-unused-return-value)
       idle_.clear();
       process_ = ::getpid();
@@ -64,12 +63,12 @@ class Pool {
 };
 
 Pool& pool() {
-  // Never destroyed: threads may still be at it when the process ends.
+  // Never destroyed: threads may still use it while the process exits.
   static Pool* const pool = new Pool;  // NOLINT(cppcoreguidelines-owning-memory)
   return *pool;
 }
 
-// Sentences of libcurl, with quotes as they are.
+// A message of libcurl for printing. Unlike escape(), leaves quotes unchanged.
 std::string printable(std::string text) {
   std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   return text;
@@ -78,21 +77,21 @@ std::string printable(std::string text) {
 class Exchange {
  public:
   Exchange(const Request& request, const TakeBody& take, const StopToken& stop) : request_(request), take_(take), stop_(stop) {
-    answer_.url = request.url;
+    response_.url = request.url;
   }
 
-  std::expected<Answer, Failure> run() {
+  std::expected<Response, Failure> run() {
     if (!load_curl()) return std::unexpected(Failure{.message = load_curl().error()});
     Handle handle = pool().take();
-    if (!handle) return std::unexpected(Failure{.message = "no memory for a connection"});
-    load_curl()->easy_reset(handle.get());  // keeps connections
+    if (!handle) return std::unexpected(Failure{.message = "out of memory"});
+    load_curl()->easy_reset(handle.get());  // keeps open connections
     const HeaderList headers = make_headers();
     set_up(handle.get(), headers.get());
     const CURLcode code = load_curl()->easy_perform(handle.get());
-    auto made = conclude(code);
-    load_curl()->easy_reset(handle.get());  // it must not keep what it borrowed
+    auto result = conclude(code);
+    load_curl()->easy_reset(handle.get());  // drops pointers to this object and the headers
     pool().give_back(std::move(handle));
-    return made;
+    return result;
   }
 
  private:
@@ -111,11 +110,11 @@ class Exchange {
     static const std::string agent = fmt::format("ballast/{}", kVersion);
     const auto set = [&](CURLoption option, auto value) { load_curl()->easy_setopt(handle, option, value); };
     set(CURLOPT_URL, request_.url.c_str());
-    set(CURLOPT_PATH_AS_IS, 1L);  // dots in keys of S3 are letters like others
+    set(CURLOPT_PATH_AS_IS, 1L);  // an S3 key may contain `.` and `..` as ordinary characters
     set(CURLOPT_HTTPHEADER, headers);
     set(CURLOPT_USERAGENT, agent.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
-    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // connections side by side, not streams in one
+    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // parallel connections instead of streams in one
     set(CURLOPT_NOBODY, request_.is_head ? 1L : 0L);
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_BUFFERSIZE, 256L << 10);
@@ -155,46 +154,46 @@ class Exchange {
   bool take_header(std::string_view line) {
     header_bytes_ += line.size();
     if (header_bytes_ > kMostHeaderBytes) {
-      return give_up(fmt::format("the answer has more than {} bytes of headers", kMostHeaderBytes));
+      return refuse(fmt::format("the response has more than {} bytes of headers", kMostHeaderBytes));
     }
     line = trimmed(line);
-    if (line.starts_with("HTTP/")) {  // 100 Continue and answers of proxies may come first
-      answer_.headers.clear();
+    if (line.starts_with("HTTP/")) {  // 100 Continue and responses of proxies may come first
+      response_.headers.clear();
       const std::size_t space = std::min(line.find(' '), line.size() - 1);
-      std::from_chars(line.data() + space + 1, line.data() + line.size(), answer_.status);
+      std::from_chars(line.data() + space + 1, line.data() + line.size(), response_.status);
       return true;
     }
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return true;
     std::string name = lowercase(line.substr(0, colon));
-    answer_.headers.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
+    response_.headers.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
     return true;
   }
 
   bool take_body(std::string_view piece) {
-    if (!answer_.is_success()) {
-      answer_.text += piece.substr(0, kMostErrorText - answer_.text.size());
-      return answer_.text.size() < kMostErrorText;
+    if (!response_.is_success()) {
+      response_.text += piece.substr(0, kMostErrorText - response_.text.size());
+      return response_.text.size() < kMostErrorText;
     }
-    const auto coding = answer_.find("content-encoding");
+    const auto coding = response_.find("content-encoding");
     if (coding && *coding != "identity" && !coding->empty()) {
-      return give_up(fmt::format("the server sent {} where plain bytes were asked for", quote(*coding)));
+      return refuse(fmt::format("the server sent Content-Encoding {}; only uncompressed data is supported", quote(*coding)));
     }
-    answer_.is_broken_off = !take_(answer_, std::as_bytes(std::span(piece)));
-    return !answer_.is_broken_off;
+    response_.is_aborted = !take_(response_, std::as_bytes(std::span(piece)));
+    return !response_.is_aborted;
   }
 
-  bool give_up(std::string why) {
+  bool refuse(std::string why) {
     refusal_ = std::move(why);
     return false;
   }
 
-  std::expected<Answer, Failure> conclude(CURLcode code) {
-    const bool has_answer = code == CURLE_OK || answer_.is_broken_off || (code == CURLE_WRITE_ERROR && !answer_.is_success());
+  std::expected<Response, Failure> conclude(CURLcode code) {
+    const bool has_response = code == CURLE_OK || response_.is_aborted || (code == CURLE_WRITE_ERROR && !response_.is_success());
     if (!refusal_.empty()) return std::unexpected(Failure{.message = refusal_});
     if (is_stopped_) return std::unexpected(Failure{.message = "cancelled"});
-    if (has_answer && answer_.status != 0) return std::move(answer_);
-    const std::string told = printable(error_text_[0] != '\0' ? error_text_ : load_curl()->easy_strerror(code));
+    if (has_response && response_.status != 0) return std::move(response_);
+    const std::string message = printable(error_text_[0] != '\0' ? error_text_ : load_curl()->easy_strerror(code));
     switch (code) {
       case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_URL_MALFORMAT:
@@ -202,20 +201,20 @@ class Exchange {
       case CURLE_SSL_CACERT_BADFILE:
       case CURLE_SSL_CERTPROBLEM:
       case CURLE_OUT_OF_MEMORY:
-      case CURLE_WEIRD_SERVER_REPLY: return std::unexpected(Failure{.message = told});
+      case CURLE_WEIRD_SERVER_REPLY: return std::unexpected(Failure{.message = message});
       case CURLE_OPERATION_TIMEDOUT:
-        return std::unexpected(Failure{.message = answer_.status == 0 && header_bytes_ == 0
-                                                      ? fmt::format("no answer: {}", told)
-                                                      : fmt::format("the transfer stalled: {}", told),
-                                       .may_pass = true});
-      default: return std::unexpected(Failure{.message = told, .may_pass = true});
+        return std::unexpected(Failure{.message = response_.status == 0 && header_bytes_ == 0
+                                                      ? fmt::format("no response: {}", message)
+                                                      : fmt::format("the transfer stalled: {}", message),
+                                       .is_transient = true});
+      default: return std::unexpected(Failure{.message = message, .is_transient = true});
     }
   }
 
   const Request& request_;
   const TakeBody& take_;
   const StopToken& stop_;
-  Answer answer_;
+  Response response_;
   std::size_t header_bytes_ = 0;
   std::string refusal_;
   bool is_stopped_ = false;
@@ -226,7 +225,7 @@ bool is_redirect(long status) { return status == 301 || status == 302 || status 
 
 }  // namespace
 
-std::optional<std::string_view> Answer::find(std::string_view header) const {
+std::optional<std::string_view> Response::find(std::string_view header) const {
   const auto found = std::ranges::find(headers, header, &std::pair<std::string, std::string>::first);
   return found == headers.end() ? std::nullopt : std::optional<std::string_view>(found->second);
 }
@@ -237,30 +236,31 @@ std::optional<std::time_t> parse_date(const std::string& text) {
 }
 
 std::chrono::seconds stall_limit() {
-  constexpr int kUsual = 30;
+  constexpr int kDefault = 30;
   const std::string digits = environment({"BALLAST_HTTP_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"});
   int seconds = 0;
   const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
   const bool is_number = error == std::errc{} && stop == digits.data() + digits.size() && seconds > 0;
-  return std::chrono::seconds(is_number ? seconds : kUsual);
+  return std::chrono::seconds(is_number ? seconds : kDefault);
 }
 
-std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop) {
-  Request asked = request;
+std::expected<Response, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop) {
+  Request current = request;
   for (int redirects = 0;; ++redirects) {
-    auto answer = Exchange(asked, take, stop).run();
-    if (!answer || !is_redirect(answer->status) || !request.follows_redirects) return answer;
-    const auto location = answer->find("location");
-    if (!location) return answer;
+    auto response = Exchange(current, take, stop).run();
+    if (!response || !is_redirect(response->status) || !request.follows_redirects) return response;
+    const auto location = response->find("location");
+    if (!location) return response;
     if (redirects == kMostRedirects) {
       return std::unexpected(Failure{.message = fmt::format("redirected more than {} times", kMostRedirects)});
     }
-    std::string next = resolve_reference(asked.url, std::string(*location));
-    if (uri_scheme(asked.url) == "https" && uri_scheme(next) != "https") {
-      return std::unexpected(Failure{.message = fmt::format("redirected from https to {}", quote(without_secrets(next)))});
+    std::string next = resolve_reference(current.url, std::string(*location));
+    if (uri_scheme(current.url) == "https" && uri_scheme(next) != "https") {
+      return std::unexpected(Failure{
+          .message = fmt::format("the server redirects from https to {}, which is not secure", quote(without_secrets(next)))});
     }
-    if (uri_origin(next) != uri_origin(asked.url)) asked.secret_headers.clear();  // and they do not come back
-    asked.url = std::move(next);
+    if (uri_origin(next) != uri_origin(current.url)) current.secret_headers.clear();  // also for redirects back
+    current.url = std::move(next);
   }
 }
 

@@ -19,40 +19,40 @@ namespace ballast::remote {
 struct Request {
   std::string url;
   std::vector<std::string> headers;         // "Range: bytes=0-9"
-  std::vector<std::string> secret_headers;  // for the origin of `url` alone, wherever it sends us
-  std::string ca_file;                      // of certificates to trust; the system's when empty
+  std::vector<std::string> secret_headers;  // sent only to the origin of `url`, never to the target of a redirect
+  std::string ca_file;                      // certificates to trust; empty: those of the system
   bool is_head = false;
   bool follows_redirects = true;
 };
 
-struct Answer {
+struct Response {
   long status = 0;
-  std::string url;                                           // that gave it, after redirects
-  std::vector<std::pair<std::string, std::string>> headers;  // names in small letters
-  std::string text;                                          // the body of a status that is no success, its first kilobytes
-  bool is_broken_off = false;                                // by the one who takes the body
+  std::string url;                                           // after redirects
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lowercase
+  std::string text;                                          // the first kilobytes of the body, if the status is not a success
+  bool is_aborted = false;                                   // TakeBody returned false
 
   std::optional<std::string_view> find(std::string_view header) const;
   bool is_success() const { return status >= 200 && status < 300; }
 };
 
-// Why there is no answer, or not all of one.
+// Why there is no complete response.
 struct Failure {
   std::string message;
-  bool may_pass = false;  // trying again may help
+  bool is_transient = false;  // a retry may help
 };
 
-// Hears of every piece of a success's body; false breaks off.
-using TakeBody = std::function<bool(const Answer& answer, std::span<const std::byte> piece)>;
+// Called with every piece of the body of a successful response. Returns false to abort the transfer.
+using TakeBody = std::function<bool(const Response& response, std::span<const std::byte> piece)>;
 
-// One request, on a connection that is kept for the next one. Follows redirects, with limits on their number, on headers, and on
-// how long nothing may come. A body that the server has compressed is refused. Asks `stop` several times a second.
-std::expected<Answer, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop);
+// Sends one request and keeps the connection open for the next one. Follows redirects. Limits the number of redirects, the size
+// of the headers and the time without data. Refuses a compressed body. Polls `stop` several times per second.
+std::expected<Response, Failure> perform(const Request& request, const TakeBody& take, const StopToken& stop);
 
-// A date as HTTP spells it.
+// Parses a date in a format of HTTP.
 std::optional<std::time_t> parse_date(const std::string& text);
 
-// How long nothing or next to nothing may come before a transfer is given up.
+// A transfer that stays below 1 kB/s for this time is aborted.
 std::chrono::seconds stall_limit();
 
 }  // namespace ballast::remote

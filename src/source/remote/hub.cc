@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "source/remote/environment.h"
-#include "source/remote/patience.h"
+#include "source/remote/retry.h"
 #include "source/text.h"
 #include "source/uri.h"
 
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestPage = 32 << 20;
 constexpr std::string_view kScheme = "hf://";
-constexpr const char* kTokenHint = "if the model is private or gated, set HF_TOKEN to a token that may read it";
+constexpr const char* kTokenHint = "if the model is private or gated, set HF_TOKEN to a token with read access";
 
 std::string endpoint() {
   std::string given = environment({"HF_ENDPOINT"});
@@ -66,24 +66,24 @@ bool is_commit(std::string_view text) {
   return text.size() == 40 && std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-// Below a folder, whatever is done with it.
+// Whether a relative path stays inside its folder.
 bool is_inner(std::string_view path) {
   const fs::path given(path);
   return !path.empty() && given.is_relative() && std::ranges::find(given, fs::path("..")) == given.end();
 }
 
-// Where the cache has an answer, too, the hub is not waited for that long.
-Result<std::string> ask(const std::string& url, bool has_cached, const StopToken& stop, Answer* answer) {
-  *answer = {};
-  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, stop, answer,
-                       has_cached ? 2 : Patience::kTries);
-  if (!text && answer->status != 0) return std::unexpected(refusal(*answer, kTokenHint));
+// Makes fewer attempts if the cache can be used instead.
+Result<std::string> get_json(const std::string& url, bool has_cached, const StopToken& stop, Response* response) {
+  *response = {};
+  auto text = get_text([&] { return Request{.url = url, .secret_headers = sign()}; }, kLargestPage, stop, response,
+                       has_cached ? 2 : Retry::kAttempts);
+  if (!text && response->status != 0) return std::unexpected(response_error(*response, kTokenHint));
   return text;
 }
 
 // <https://…>; rel="next"
-std::string next_page(const Answer& answer) {
-  const auto link = answer.find("link");
+std::string next_page(const Response& response) {
+  const auto link = response.find("link");
   if (!link || link->find("rel=\"next\"") == std::string_view::npos) return {};
   const std::size_t begin = link->find('<');
   const std::size_t end = link->find('>');
@@ -91,14 +91,14 @@ std::string next_page(const Answer& answer) {
   return std::string(link->substr(begin + 1, end - begin - 1));
 }
 
-// Whether the hub, when last asked, did not answer: it is not waited for twice in a row.
-std::atomic<bool>& is_silent() {
-  static std::atomic<bool> silent = false;
-  return silent;
+// Set if the last request got no response, so that the next one does not wait again.
+std::atomic<bool>& unreachable() {
+  static std::atomic<bool> value = false;
+  return value;
 }
 
-bool is_no_answer(const Result<std::string>& text, const Answer& answer) {
-  return !text && answer.status == 0 && text.error().code != Errc::kCancelled;
+bool is_no_response(const Result<std::string>& text, const Response& response) {
+  return !text && response.status == 0 && text.error().code != Errc::kCancelled;
 }
 
 }  // namespace
@@ -107,13 +107,13 @@ Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::str
   simdjson::dom::parser parser;
   const auto document = TRY(parse_json(parser, text));
   simdjson::dom::array entries;
-  if (document.get(entries) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the list of files is no array");
+  if (document.get(entries) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "the file list is not a JSON array");
   std::vector<ListedFile> files;
   for (const simdjson::dom::element entry : entries) {
     std::string_view kind;
     std::string_view path;
     if (entry["type"].get(kind) != simdjson::SUCCESS || entry["path"].get(path) != simdjson::SUCCESS || !is_inner(path)) {
-      return fail(Errc::kCorrupt, "the list of files has {}", describe(entry));
+      return fail(Errc::kCorrupt, "the file list has an invalid entry: {}", describe(entry));
     }
     if (kind != "file" || !path.starts_with(prefix)) continue;
     ListedFile file{.name = std::string(path.substr(prefix.size()))};
@@ -127,26 +127,26 @@ Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::str
     }
     const bool has_size = entry["lfs"]["size"].get(size) == simdjson::SUCCESS || entry["size"].get(size) == simdjson::SUCCESS;
     const auto bytes = has_size ? whole_number(size) : std::nullopt;
-    if (!bytes || *bytes < 0) return fail(Errc::kCorrupt, "the list of files has no size of {}", quote(path));
+    if (!bytes || *bytes < 0) return fail(Errc::kCorrupt, "the file list has no size for {}", quote(path));
     file.size = static_cast<std::uint64_t>(*bytes);
     files.push_back(std::move(file));
   }
   return files;
 }
 
-std::string HubPlace::uri() const {
+std::string HubLocation::uri() const {
   return fmt::format("{}{}@{}{}{}", kScheme, repo, percent_encode(revision), file.empty() ? "" : "/", file);
 }
-bool HubPlace::is_pinned() const { return is_commit(revision); }
+bool HubLocation::is_pinned() const { return is_commit(revision); }
 
-Result<HubPlace> parse_hub_place(const std::string& uri) {
-  constexpr const char* kForm = "is not of the form hf://org/repo[@revision][/file]";
+Result<HubLocation> parse_hub_location(const std::string& uri) {
+  constexpr const char* kForm = "not a valid model URI; expected hf://org/repo[@revision][/file]";
   std::string_view rest = std::string_view(uri).substr(kScheme.size());
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t org = rest.find('/');
   if (org == std::string_view::npos) return fail(Errc::kInvalidArgument, "{}", kForm);
   const std::size_t end = std::min(rest.find_first_of("/@", org + 1), rest.size());
-  HubPlace place{.repo = std::string(rest.substr(0, end)), .revision = "main"};
+  HubLocation location{.repo = std::string(rest.substr(0, end)), .revision = "main"};
   if (!is_name(rest.substr(0, org)) || !is_name(rest.substr(org + 1, end - org - 1))) {
     return fail(Errc::kInvalidArgument, "{}", kForm);
   }
@@ -154,61 +154,70 @@ Result<HubPlace> parse_hub_place(const std::string& uri) {
   if (rest.starts_with('@')) {
     rest.remove_prefix(1);
     std::size_t stop = std::min(rest.find('/'), rest.size());
-    if (rest.starts_with("refs/")) {  // refs/pr/1 and refs/convert/parquet have slashes of their own
+    if (rest.starts_with("refs/")) {  // refs/pr/1 and refs/convert/parquet contain slashes
       for (int i = 0; i < 2 && stop < rest.size(); ++i) stop = std::min(rest.find('/', stop + 1), rest.size());
     }
-    place.revision = percent_decode(rest.substr(0, stop));
+    location.revision = percent_decode(rest.substr(0, stop));
     rest.remove_prefix(stop);
   }
   if (rest.starts_with('/')) rest.remove_prefix(1);
-  place.file = rest;
-  if (!is_inner(place.revision) || (!place.file.empty() && !is_inner(place.file)))
+  location.file = rest;
+  if (!is_inner(location.revision) || (!location.file.empty() && !is_inner(location.file)))
     return fail(Errc::kInvalidArgument, "{}", kForm);
-  return place;
+  return location;
 }
 
-bool is_hub_offline() { return is_switched_on({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}); }
+bool is_hub_offline() { return is_enabled({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}); }
 
-bool is_hub_silent() { return is_silent(); }
+std::unexpected<Error> fail_not_cached() {
+  return fail(
+      Errc::kNotFound,
+      "not in the local Hugging Face cache, and offline mode is on (HF_HUB_OFFLINE); turn it off or download the model first");
+}
 
-Result<HubPlace> pin(HubPlace place, const StopToken& stop) {
-  if (place.is_pinned()) return place;
-  const auto cached = HubCache(place.repo).commit_of(place.revision);
+bool is_hub_unreachable() { return unreachable(); }
+
+Result<HubLocation> pin(HubLocation location, const StopToken& stop) {
+  if (location.is_pinned()) return location;
+  const auto cached = HubCache(location.repo).commit_of(location.revision);
   if (is_hub_offline() && !cached) {
-    return fail(Errc::kNotFound, "the network is not to be used (HF_HUB_OFFLINE), and the cache has no revision {}",
-                quote(place.revision));
+    return fail(Errc::kNotFound,
+                "revision {} is not in the local Hugging Face cache, and offline mode is on (HF_HUB_OFFLINE); turn it off or "
+                "download the model first",
+                quote(location.revision));
   }
   if (is_hub_offline()) {
-    place.revision = *cached;
-    return place;
+    location.revision = *cached;
+    return location;
   }
-  Answer answer;
-  const auto text = ask(fmt::format("{}/api/models/{}/revision/{}", endpoint(), place.repo, percent_encode(place.revision)),
-                        cached.has_value(), stop, &answer);
-  is_silent() = is_no_answer(text, answer) && cached;
-  if (is_silent()) {
-    place.revision = *cached;
-    return place;
+  Response response;
+  const auto text =
+      get_json(fmt::format("{}/api/models/{}/revision/{}", endpoint(), location.repo, percent_encode(location.revision)),
+               cached.has_value(), stop, &response);
+  unreachable() = is_no_response(text, response) && cached;
+  if (unreachable()) {
+    location.revision = *cached;
+    return location;
   }
   if (!text) return std::unexpected(text.error());
   simdjson::dom::parser parser;
   const auto document = parse_json(parser, *text);
   std::string_view commit;
   if (!document || (*document)["sha"].get(commit) != simdjson::SUCCESS || !is_commit(commit)) {
-    return fail(Errc::kCorrupt, "the hub does not say which commit {} is", quote(place.revision));
+    return fail(Errc::kCorrupt, "the Hugging Face Hub sent no commit for revision {}", quote(location.revision));
   }
-  place.revision = commit;
-  return place;
+  location.revision = commit;
+  return location;
 }
 
-Address hub_address(const HubPlace& place) {
-  return {.url = fmt::format("{}/{}/resolve/{}/{}", endpoint(), place.repo, percent_encode(place.revision),
-                             percent_encode(place.file, "/")),
+Address hub_address(const HubLocation& location) {
+  return {.url = fmt::format("{}/{}/resolve/{}/{}", endpoint(), location.repo, percent_encode(location.revision),
+                             percent_encode(location.file, "/")),
           .sign = sign,
           .hint = kTokenHint};
 }
 
-Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken& stop) {
+Result<std::vector<ListedFile>> list_hub(const HubLocation& folder, const StopToken& stop) {
   const std::string prefix = folder.file.empty() ? "" : folder.file + "/";
   std::vector<ListedFile> cached;
   for (ListedFile file : HubCache(folder.repo).list(folder.revision)) {
@@ -216,24 +225,24 @@ Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken
     file.name.erase(0, prefix.size());
     cached.push_back(std::move(file));
   }
-  if (is_hub_offline() || is_hub_silent()) return cached;
+  if (is_hub_offline() || is_hub_unreachable()) return cached;
   Listing listing;
   std::string url =
       fmt::format("{}/api/models/{}/tree/{}{}{}?recursive=true", endpoint(), folder.repo, percent_encode(folder.revision),
                   folder.file.empty() ? "" : "/", percent_encode(folder.file, "/"));
   while (!url.empty()) {
-    Answer answer;
-    const auto text = ask(url, !cached.empty(), stop, &answer);
-    if (is_no_answer(text, answer) && !cached.empty()) {
-      is_silent() = true;
+    Response response;
+    const auto text = get_json(url, !cached.empty(), stop, &response);
+    if (is_no_response(text, response) && !cached.empty()) {
+      unreachable() = true;
       return cached;
     }
     if (!text) return std::unexpected(text.error());
     auto page = TRY(parse_hub_page(*text, prefix));
     TRY(listing.add_page(std::move(page)));
-    const std::string next = next_page(answer);
+    const std::string next = next_page(response);
     if (next == url || (!next.empty() && uri_origin(resolve_reference(url, next)) != uri_origin(url))) {
-      return fail(Errc::kCorrupt, "the list of files goes on at {}", quote(next));
+      return fail(Errc::kCorrupt, "the file list has an invalid link to its next page: {}", quote(next));
     }
     url = next.empty() ? "" : resolve_reference(url, next);
   }
@@ -284,7 +293,7 @@ Result<void> HubCache::link(const std::string& commit, const std::string& file, 
   if (fs::read_symlink(path, error) == target) return {};
   fs::remove(path, error);
   fs::create_symlink(target, path, error);
-  if (error) return fail(Errc::kWrite, "{}: cannot be linked: {}", escape(path.string()), error.message());
+  if (error) return fail(Errc::kWrite, "{}: cannot create the symbolic link: {}", escape(path.string()), error.message());
   return {};
 }
 
@@ -298,7 +307,7 @@ Result<void> HubCache::set_revision(const std::string& revision, const std::stri
   file << commit;
   file.close();
   if (file) fs::rename(draft, path, error);
-  if (!file || error) return fail(Errc::kWrite, "{}: cannot be written", escape(path.string()));
+  if (!file || error) return fail(Errc::kWrite, "{}: cannot write", escape(path.string()));
   return {};
 }
 

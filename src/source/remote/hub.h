@@ -13,45 +13,47 @@
 namespace ballast::remote {
 
 // hf://org/repo[@revision][/file]
-struct HubPlace {
+struct HubLocation {
   std::string repo;      // org/repo
-  std::string revision;  // main, if none is named
-  std::string file;      // or folder; may be empty
+  std::string revision;  // default: main
+  std::string file;      // file or folder; may be empty
 
   std::string uri() const;
-  bool is_pinned() const;  // to a commit, which never changes
+  bool is_pinned() const;  // the revision is a commit
 };
 
-Result<HubPlace> parse_hub_place(const std::string& uri);
+Result<HubLocation> parse_hub_location(const std::string& uri);
 
-// The same with the commit that the revision stands for now. Takes what the cache says where the network is not to be used, or
-// is not there.
-Result<HubPlace> pin(HubPlace place, const StopToken& stop);
+// Replaces the revision by its current commit. Uses the local cache in offline mode and if the Hub is unreachable.
+Result<HubLocation> pin(HubLocation location, const StopToken& stop);
 
-// These take pinned places.
-Address hub_address(const HubPlace& place);
-Result<std::vector<ListedFile>> list_hub(const HubPlace& folder, const StopToken& stop);
+// These need pinned locations.
+Address hub_address(const HubLocation& location);
+Result<std::vector<ListedFile>> list_hub(const HubLocation& folder, const StopToken& stop);
 
-// Of a page of a list, the files whose paths begin with `prefix`, without it.
+// Parses a page of a file list. Returns the files whose paths start with `prefix`, without the prefix.
 Result<std::vector<ListedFile>> parse_hub_page(const std::string& text, std::string_view prefix);
 
-bool is_hub_offline();  // by the user's wish
-bool is_hub_silent();   // it did not answer when it was asked last, and the cache has what it was asked for
+bool is_hub_offline();      // HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set
+bool is_hub_unreachable();  // the last request got no response, and the cache was used instead
 
-// The cache that all programs of a user share.
+// The error for a file that is not cached in offline mode.
+std::unexpected<Error> fail_not_cached();
+
+// The local cache, which is shared with huggingface_hub.
 class HubCache {
  public:
   explicit HubCache(const std::string& repo);
 
-  // The path of a file that is there.
+  // The path of a cached file.
   std::optional<std::string> find(const std::string& commit, const std::string& file) const;
   std::vector<ListedFile> list(const std::string& commit) const;
   std::optional<std::string> commit_of(const std::string& revision) const;
 
-  std::string snapshot(const std::string& commit) const;  // the folder of a commit's files
-  std::string blob(const std::string& etag) const;        // where a file's bytes are
+  std::string snapshot(const std::string& commit) const;  // the folder with the files of a commit
+  std::string blob(const std::string& etag) const;        // the path of a file's content
 
-  // Makes a file of a commit from a blob that is there.
+  // Adds a file to a commit's folder as a link to an existing blob.
   Result<void> link(const std::string& commit, const std::string& file, const std::string& etag) const;
   Result<void> set_revision(const std::string& revision, const std::string& commit) const;
 

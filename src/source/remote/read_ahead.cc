@@ -16,7 +16,8 @@
 namespace ballast::remote {
 namespace {
 
-// What is expected, in chunks, and the threads that fetch them one after another, no further ahead than there is room for.
+// The announced extents, split into chunks, and the threads that fetch them in order, at most `window_` chunks ahead of the
+// reader.
 class Plan {
  public:
   Plan(const Source& source, std::span<const Extent> extents, const ReadAheadOptions& options)
@@ -41,7 +42,7 @@ class Plan {
     changed_.notify_all();
   }
 
-  // What `out` begins with, as far as it is of one kind: copied from a chunk, or left to the caller to read.
+  // The result for the first bytes of `out`: they were copied from a chunk, or the caller has to read them.
   struct Taken {
     std::uint64_t bytes;
     bool is_copied;
@@ -57,30 +58,30 @@ class Plan {
     Chunk& chunk = *std::prev(behind);
     const std::uint64_t count = up_to(chunk.end);
     advance_to(static_cast<std::size_t>(&chunk - chunks_.data()));
-    if (chunk.state == State::kExpected) chunk.state = State::kGone;  // the caller is the first to come for it
-    changed_.wait(lock, [&] { return chunk.state != State::kOnItsWay; });
+    if (chunk.state == State::kExpected) chunk.state = State::kGone;  // not started yet: the caller reads it faster itself
+    changed_.wait(lock, [&] { return chunk.state != State::kFetching; });
     if (chunk.state == State::kGone) return Taken{.bytes = count, .is_copied = false};
     if (chunk.error) return std::unexpected(*chunk.error);
     std::memcpy(out.data(), chunk.bytes.data() + (offset - chunk.begin), count);
     chunk.read += count;
-    if (chunk.read >= chunk.end - chunk.begin) let_go(chunk);
+    if (chunk.read >= chunk.end - chunk.begin) release(chunk);
     return Taken{.bytes = count, .is_copied = true};
   }
 
  private:
-  enum class State { kExpected, kOnItsWay, kThere, kGone };
+  enum class State { kExpected, kFetching, kReady, kGone };
 
   struct Chunk {
     std::uint64_t begin;
     std::uint64_t end;
     State state = State::kExpected;
-    std::uint64_t read = 0;  // bytes of it
+    std::uint64_t read = 0;  // bytes that the reader has taken
     std::vector<std::byte> bytes;
     std::optional<Error> error;
   };
 
-  // Its memory is for the next ones.
-  void let_go(Chunk& chunk) {
+  // Frees the chunk and keeps its memory for the next ones.
+  void release(Chunk& chunk) {
     chunk.state = State::kGone;
     if (spare_.size() < window_) spare_.push_back(std::move(chunk.bytes));
     std::vector<std::byte>().swap(chunk.bytes);
@@ -93,7 +94,7 @@ class Plan {
     return bytes;
   }
 
-  // At the first read: of many files that are expected one is read after the other.
+  // Called at the first read, not earlier: of many files with announced reads, only one is read at a time.
   void start() {
     const std::size_t count = std::min(window_, chunks_.size());
     for (std::size_t i = 0; i < count; ++i) fetchers_.emplace_back([this] { fetch_chunks(); });
@@ -106,12 +107,12 @@ class Plan {
       if (is_stopped_ || next_ >= chunks_.size()) return;
       Chunk& chunk = chunks_[next_++];
       if (chunk.state != State::kExpected) continue;
-      chunk.state = State::kOnItsWay;
+      chunk.state = State::kFetching;
       std::vector<std::byte> bytes = take_spare();
       lock.unlock();
       auto fetched = fetch(chunk, bytes);
       lock.lock();
-      chunk.state = State::kThere;
+      chunk.state = State::kReady;
       chunk.bytes = std::move(bytes);
       if (!fetched) chunk.error = std::move(fetched.error());
       changed_.notify_all();
@@ -121,18 +122,18 @@ class Plan {
   Result<void> fetch(const Chunk& chunk, std::vector<std::byte>& bytes) const {
     try {
       bytes.resize(chunk.end - chunk.begin);
-    } catch (const std::bad_alloc&) {  // a thread of our own has nobody to throw it to
-      return fail(Errc::kUnsupported, "no memory for {} bytes that are read ahead", chunk.end - chunk.begin);
+    } catch (const std::bad_alloc&) {  // must not escape from this thread
+      return fail(Errc::kUnsupported, "out of memory for {} bytes of read-ahead", chunk.end - chunk.begin);
     }
     return source_.read_at(chunk.begin, bytes);
   }
 
-  // What lies far behind will hardly be read any more.
+  // Frees chunks that are far behind the reader and will probably not be read.
   void advance_to(std::size_t position) {
     if (position <= reached_) return;
     reached_ = position;
     for (; behind_ + window_ < reached_; ++behind_) {
-      if (chunks_[behind_].state == State::kThere) let_go(chunks_[behind_]);
+      if (chunks_[behind_].state == State::kReady) release(chunks_[behind_]);
     }
     changed_.notify_all();
   }
@@ -142,12 +143,12 @@ class Plan {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Chunk> chunks_;
-  std::size_t next_ = 0;     // to be fetched
-  std::size_t reached_ = 0;  // the furthest that was read from
-  std::size_t behind_ = 0;   // those before it are not held any more
+  std::size_t next_ = 0;     // next chunk to fetch
+  std::size_t reached_ = 0;  // furthest chunk that was read
+  std::size_t behind_ = 0;   // chunks before this one are released
   bool is_stopped_ = false;
   std::vector<std::vector<std::byte>> spare_;
-  std::vector<std::jthread> fetchers_;  // last, so that they end first
+  std::vector<std::jthread> fetchers_;  // last member, so that they are joined first
 };
 
 class ReadAhead final : public Source {

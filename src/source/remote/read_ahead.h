@@ -9,10 +9,10 @@ namespace ballast::remote {
 
 struct ReadAheadOptions {
   std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
-  unsigned chunks = 8;  // at most so many are held: what was fetched and not read yet, and what is on its way
+  unsigned chunks = 8;  // limit of chunks in memory: being fetched, or fetched and not yet read
 };
 
-// The same source, which fetches ahead what it is told to expect.
+// Wraps a source so that it fetches in the background what expect() announced.
 std::unique_ptr<Source> read_ahead(std::unique_ptr<Source> source, ReadAheadOptions options = {});
 
 }  // namespace ballast::remote

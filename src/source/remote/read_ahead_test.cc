@@ -14,7 +14,7 @@ namespace {
 
 using test::as_bytes;
 
-// Counts what is read of it, and fails where it is told to.
+// Counts reads and fails at a given position.
 class Counted final : public Source {
  public:
   explicit Counted(const std::string& content) : memory_(open_memory(as_bytes(content))) {}
@@ -58,16 +58,16 @@ class ReadAheadTest : public testing::Test {
   std::unique_ptr<Source> source_;
 };
 
-TEST_F(ReadAheadTest, WithoutExpectationsReadsAreAsTheyAre) {
+TEST_F(ReadAheadTest, WithoutExpectReadsArePassedThrough) {
   EXPECT_EQ(read(17, 5000), bytes_.substr(17, 5000));
   EXPECT_EQ(counted_->reads, 1);
   EXPECT_EQ(counted_->bytes, 5000);
 }
 
-TEST_F(ReadAheadTest, WhatIsExpectedIsReadOnce) {
+TEST_F(ReadAheadTest, ExpectedBytesAreReadOnce) {
   const std::array extents{Extent{.begin = 100, .end = 40'100}, Extent{.begin = 50'000, .end = 90'000}};
   source_->expect(extents);
-  EXPECT_EQ(counted_->reads, 0);  // nobody has asked yet
+  EXPECT_EQ(counted_->reads, 0);  // nothing is fetched before the first read
   for (const Extent& extent : extents) {
     for (std::uint64_t at = extent.begin; at < extent.end; at += 700) {
       const std::uint64_t count = std::min<std::uint64_t>(700, extent.end - at);
@@ -75,10 +75,10 @@ TEST_F(ReadAheadTest, WhatIsExpectedIsReadOnce) {
     }
   }
   EXPECT_GE(counted_->bytes, 80'000);
-  EXPECT_LE(counted_->bytes, 83'000);  // a chunk that nobody had begun is read as far as it is asked for
+  EXPECT_LE(counted_->bytes, 83'000);  // of a chunk that was not started, only the requested bytes are read
 }
 
-TEST_F(ReadAheadTest, AnyOrderAndAnyThreadGetsTheRightBytes) {
+TEST_F(ReadAheadTest, AnyOrderAndThreadGetsTheRightBytes) {
   const std::array extents{Extent{.begin = 0, .end = 100'000}};
   source_->expect(extents);
   parallel_for(300, 4, [&](unsigned, std::size_t i) {
@@ -89,7 +89,7 @@ TEST_F(ReadAheadTest, AnyOrderAndAnyThreadGetsTheRightBytes) {
   });
 }
 
-TEST_F(ReadAheadTest, FailuresReachThoseWhoReadThem) {
+TEST_F(ReadAheadTest, ErrorsReachTheReader) {
   counted_->fails_at = 2500;
   source_->expect(std::array{Extent{.begin = 0, .end = 10'000}});
   EXPECT_EQ(read(0, 1000), bytes_.substr(0, 1000));
@@ -97,7 +97,7 @@ TEST_F(ReadAheadTest, FailuresReachThoseWhoReadThem) {
   EXPECT_EQ(read(5000, 1000), bytes_.substr(5000, 1000));
 }
 
-TEST_F(ReadAheadTest, ReadsAcrossTheEdgesOfWhatIsExpected) {
+TEST_F(ReadAheadTest, ReadsAcrossTheEdgesOfExpectedExtents) {
   source_->expect(std::array{Extent{.begin = 1500, .end = 4700}, Extent{.begin = 8000, .end = 9000}});
   EXPECT_EQ(read(0, 100'000), bytes_);
   EXPECT_EQ(read(99'999, 1), bytes_.substr(99'999));

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "source/remote/patience.h"
+#include "source/remote/retry.h"
 #include "source/uri.h"
 
 namespace ballast::remote {
@@ -27,28 +27,28 @@ bool take_text(std::string_view& text, std::string_view expected) {
   return true;
 }
 
-std::optional<std::uint64_t> content_length(const Answer& answer) {
-  auto text = answer.find("content-length").value_or("");
+std::optional<std::uint64_t> content_length(const Response& response) {
+  auto text = response.find("content-length").value_or("");
   const auto length = take_number(text);
   return text.empty() ? length : std::nullopt;
 }
 
-std::string header(const Answer& answer, std::string_view name) { return std::string(answer.find(name).value_or("")); }
+std::string header(const Response& response, std::string_view name) { return std::string(response.find(name).value_or("")); }
 
-Version version_of(const Answer& answer, std::uint64_t size) {
-  return {.size = size, .etag = header(answer, "etag"), .last_modified = header(answer, "last-modified")};
+Version version_of(const Response& response, std::uint64_t size) {
+  return {.size = size, .etag = header(response, "etag"), .last_modified = header(response, "last-modified")};
 }
 
 std::string describe(const Version& version) {
-  const std::string& mark = version.etag.empty() ? version.last_modified : version.etag;
-  return fmt::format("{} bytes{}", version.size, mark.empty() ? "" : fmt::format(", {}", quote(mark)));
+  const std::string& tag = version.etag.empty() ? version.last_modified : version.etag;
+  return fmt::format("{} bytes{}", version.size, tag.empty() ? "" : fmt::format(", {}", quote(tag)));
 }
 
 bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
 
 std::string range_text(std::uint64_t begin, std::uint64_t end) { return fmt::format("bytes {} to {}", begin, end - 1); }
 
-// Copies what comes to where it belongs.
+// Copies the received bytes to the ranges of a transfer.
 class Scatter {
  public:
   explicit Scatter(const Transfer& transfer) : parts_(transfer.parts), at_(transfer.begin) {}
@@ -83,12 +83,13 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   return ContentRange{.begin = *begin, .end = *last + 1, .size = *size};
 }
 
-// Servers that mirror each other agree on the ETag, and not always on the date. One that told something tells it again.
+// Mirrors of a server have the same ETag but not always the same date, so dates are compared only if an ETag is missing. A server
+// that sent an ETag or a date once must send it again.
 bool Version::is_same(const Version& other) const {
   if (size != other.size) return false;
   if (!etag.empty() && !other.etag.empty()) return etag == other.etag;
-  const bool tells_nothing = etag.empty() && other.etag.empty();
-  return last_modified == other.last_modified && (tells_nothing || !last_modified.empty());
+  const bool no_etags = etag.empty() && other.etag.empty();
+  return last_modified == other.last_modified && (no_etags || !last_modified.empty());
 }
 
 RemoteFile::RemoteFile(Address address, StopToken stop, std::uint64_t whole)
@@ -110,122 +111,127 @@ Request RemoteFile::make_request(std::uint64_t begin, std::uint64_t end) const {
     request.url = address_.url;
     if (address_.sign) request.secret_headers = address_.sign();
   }
-  if (gives_parts_) request.headers.push_back(fmt::format("Range: bytes={}-{}", begin, end - 1));
+  if (supports_ranges_) request.headers.push_back(fmt::format("Range: bytes={}-{}", begin, end - 1));
   if (is_strong(version_.etag)) request.headers.push_back(fmt::format("If-Match: {}", version_.etag));
   return request;
 }
 
-// Where a redirect from the address itself led: another host, as the address's own needs to be told each time who asks.
-void RemoteFile::remember(const Answer& answer, const std::string& asked) const {
-  if (!answer.is_success() || asked != address_.url || uri_origin(answer.url) == uri_origin(asked)) return;
+// Remembers the target of a redirect to another host, so that later requests go there directly. On the original host every
+// request needs authorization headers, so redirects within it are not remembered.
+void RemoteFile::remember_redirect(const Response& response, const std::string& requested_url) const {
+  if (!response.is_success() || requested_url != address_.url || uri_origin(response.url) == uri_origin(requested_url)) return;
   const std::scoped_lock lock(mutex_);
-  direct_url_ = answer.url;
+  direct_url_ = response.url;
 }
 
-// Why an answer is the end, if it is: signed addresses that redirects led to expire, and can be asked for again.
-std::optional<Error> RemoteFile::give_up(const Answer& refused, const std::string& asked) const {
+// The error if a retry cannot help. It can if a signed URL of a redirect has expired: the original URL gives a new one.
+std::optional<Error> RemoteFile::final_error(const Response& refused, const std::string& requested_url) const {
   if (refused.status == 412 || refused.status == 416) {
     return Error{.code = Errc::kIo,
-                 .message = fmt::format("has changed on the server since it was opened: it was {}", describe(version_))};
+                 .message = fmt::format("the file changed on the server after it was opened (it was {}); start again",
+                                        describe(version_))};
   }
   const bool may_have_expired = refused.status == 401 || refused.status == 403 || refused.status == 404 || refused.status == 410;
-  if (!may_have_expired || asked == address_.url) return refusal(refused, address_.hint);
+  if (!may_have_expired || requested_url == address_.url) return response_error(refused, address_.hint);
   const std::scoped_lock lock(mutex_);
-  if (direct_url_ == asked) direct_url_.clear();
+  if (direct_url_ == requested_url) direct_url_.clear();
   return std::nullopt;
 }
 
 Result<void> RemoteFile::read_front(std::uint64_t bytes) {
-  Patience patience(Patience::Partial::kLost, stop_);
-  std::uint64_t limit = bytes;  // of what is to come
-  const auto answer = TRY(patience.ask(
+  Retry retry(Retry::Partial::kDiscarded, stop_);
+  std::uint64_t limit = bytes;  // most bytes to keep
+  const auto response = TRY(retry.send(
       [&] {
         front_.clear();
         return make_request(0, bytes);
       },
-      [&](const Answer& told, std::span<const std::byte> piece) {
+      [&](const Response& head, std::span<const std::byte> piece) {
         if (front_.empty()) {
-          const auto length = content_length(told);
-          limit = told.status == 206 ? bytes : length && *length <= whole_ ? *length : bytes;
-          if (told.status == 200 && !length) limit = kLargestWhole;
+          const auto length = content_length(head);
+          limit = head.status == 206 ? bytes : length && *length <= whole_ ? *length : bytes;
+          if (head.status == 200 && !length) limit = kLargestWhole;
           front_.reserve(std::min(limit, length.value_or(bytes)));
         }
         const std::size_t taken = std::min<std::uint64_t>(piece.size(), limit - front_.size());
         front_.insert(front_.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(taken));
         return taken == piece.size();
       }));
-  return take_first_answer(answer, bytes);
+  return read_first_response(response, bytes);
 }
 
-Result<void> RemoteFile::take_first_answer(const Answer& answer, std::uint64_t bytes) {
-  if (answer.status == 416 && header(answer, "content-range") == "bytes */0") {
-    version_ = version_of(answer, 0);
-  } else if (answer.status == 206) {
-    const auto range = parse_content_range(header(answer, "content-range"));
+Result<void> RemoteFile::read_first_response(const Response& response, std::uint64_t bytes) {
+  if (response.status == 416 && header(response, "content-range") == "bytes */0") {
+    version_ = version_of(response, 0);
+  } else if (response.status == 206) {
+    const auto range = parse_content_range(header(response, "content-range"));
     if (!range || range->begin != 0) {
-      return fail(Errc::kIo, "asked for the first bytes, the server gave {}", quote(header(answer, "content-range")));
+      return fail(Errc::kIo, "requested the first bytes, but the server sent Content-Range {}",
+                  quote(header(response, "content-range")));
     }
-    if (answer.is_broken_off || range->end < front_.size()) {
-      return fail(Errc::kIo, "the server promised {} bytes and sent more", range->end);
+    if (response.is_aborted || range->end < front_.size()) {
+      return fail(Errc::kIo, "the server announced {} bytes but sent more", range->end);
     }
-    version_ = version_of(answer, range->size);
-  } else if (answer.status == 200) {
-    const auto length = content_length(answer);
-    if (answer.is_broken_off && !length) {
-      return fail(Errc::kUnsupported, "the server gives no parts of files and does not say how long this one is");
+    version_ = version_of(response, range->size);
+  } else if (response.status == 200) {
+    const auto length = content_length(response);
+    if (response.is_aborted && !length) {
+      return fail(Errc::kUnsupported,
+                  "the server supports no range requests and sends no Content-Length; download the file with another tool first");
     }
-    version_ = version_of(answer, length.value_or(front_.size()));
-    gives_parts_ = false;
+    version_ = version_of(response, length.value_or(front_.size()));
+    supports_ranges_ = false;
   } else {
-    auto next = address_.elsewhere ? address_.elsewhere(answer) : std::nullopt;
-    if (!next) return std::unexpected(refusal(answer, address_.hint));
+    auto next = address_.relocate ? address_.relocate(response) : std::nullopt;
+    if (!next) return std::unexpected(response_error(response, address_.hint));
     address_ = std::move(*next);
     return read_front(bytes);
   }
-  remember(answer, address_.url);
-  first_answer_ = answer;
+  remember_redirect(response, address_.url);
+  first_response_ = response;
   return {};
 }
 
-std::optional<Error> RemoteFile::check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const {
+std::optional<Error> RemoteFile::check_part(const Response& response, std::uint64_t begin, std::uint64_t end) const {
   const auto error = [](std::string message) { return Error{.code = Errc::kIo, .message = std::move(message)}; };
-  const bool is_whole = answer.status == 200;
-  const std::string told = header(answer, "content-range");
-  const auto range = parse_content_range(told);
-  if (!is_whole && (answer.status != 206 || !range || range->begin != begin || range->end > end)) {
-    return error(fmt::format("{} were asked for, the server gave {}", range_text(begin, end), quote(told)));
+  const bool is_whole = response.status == 200;
+  const std::string content_range = header(response, "content-range");
+  const auto range = parse_content_range(content_range);
+  if (!is_whole && (response.status != 206 || !range || range->begin != begin || range->end > end)) {
+    return error(fmt::format("requested {}, but the server sent Content-Range {}", range_text(begin, end), quote(content_range)));
   }
-  const Version now = version_of(answer, is_whole ? content_length(answer).value_or(version_.size) : range->size);
+  const Version now = version_of(response, is_whole ? content_length(response).value_or(version_.size) : range->size);
   if (!now.is_same(version_)) {
-    return error(fmt::format("has changed on the server: it was {}, now it is {}", describe(version_), describe(now)));
+    return error(
+        fmt::format("the file changed on the server: it was {}, now it is {}; start again", describe(version_), describe(now)));
   }
-  if (is_whole && gives_parts_) {
-    return error(fmt::format("{} were asked for, the server sent the whole file", range_text(begin, end)));
+  if (is_whole && supports_ranges_) {
+    return error(fmt::format("requested {}, but the server sent the whole file", range_text(begin, end)));
   }
-  if (is_whole && begin > 0) return error("the connection broke off, and the server gives no parts of files");
+  if (is_whole && begin > 0) return error("the connection was lost, and the server does not support range requests to resume");
   return std::nullopt;
 }
 
 Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
                                const std::function<bool(std::span<const std::byte>)>& take) const {
-  Patience patience(Patience::Partial::kKept, stop_);
+  Retry retry(Retry::Partial::kKept, stop_);
   while (begin < end) {
     const std::uint64_t before = begin;
-    std::string asked;
+    std::string requested_url;
     bool is_checked = false;
     std::optional<Error> wrong;
-    const auto answer = TRY(patience.ask(
+    const auto response = TRY(retry.send(
         [&] {
           is_checked = false;
           Request request = make_request(begin, end);
-          asked = request.url;
+          requested_url = request.url;
           return request;
         },
-        [&](const Answer& told, std::span<const std::byte> piece) {
-          if (!std::exchange(is_checked, true)) wrong = check_part(told, begin, end);
+        [&](const Response& head, std::span<const std::byte> piece) {
+          if (!std::exchange(is_checked, true)) wrong = check_part(head, begin, end);
           if (!wrong && piece.size() > end - begin) {
             wrong = {.code = Errc::kIo,
-                     .message = fmt::format("{} were asked for, the server sent more", range_text(before, end))};
+                     .message = fmt::format("requested {}, but the server sent more", range_text(before, end))};
           }
           if (wrong) return false;
           begin += piece.size();
@@ -233,13 +239,13 @@ Result<void> RemoteFile::fetch(std::uint64_t begin, std::uint64_t end,
           return !wrong;
         }));
     if (wrong) return std::unexpected(std::move(*wrong));
-    if (answer.is_success()) {
-      remember(answer, asked);
-      if (begin > before || patience.wait()) continue;
-      return fail(Errc::kIo, "{} were asked for, and nothing came", range_text(begin, end));
+    if (response.is_success()) {
+      remember_redirect(response, requested_url);
+      if (begin > before || retry.wait()) continue;
+      return fail(Errc::kIo, "requested {}, but the server sent nothing", range_text(begin, end));
     }
-    if (auto error = give_up(answer, asked)) return std::unexpected(std::move(*error));
-    if (!patience.wait()) return std::unexpected(refusal(answer, address_.hint));
+    if (auto error = final_error(response, requested_url)) return std::unexpected(std::move(*error));
+    if (!retry.wait()) return std::unexpected(response_error(response, address_.hint));
   }
   return {};
 }

@@ -16,39 +16,39 @@
 
 namespace ballast::remote {
 
-// Where a file is, and how to ask for it.
+// How to request a file.
 struct Address {
   std::string url;
-  std::function<std::vector<std::string>()> sign;  // headers that say who asks, made anew for every request; may be empty
+  std::function<std::vector<std::string>()> sign;  // makes the authorization headers of each request; may be empty
   std::string ca_file;
-  std::string hint;  // what to do about a refusal, for the message
-  // Where to ask instead of it, by what the first answer, no success, says; may be empty, and so may its answer.
-  std::function<std::optional<Address>(const Answer& refused)> elsewhere;
+  std::string hint;  // what the user can do about 401 and 403
+  // Returns another address to try if the first response, which is not a success, names one. May be empty.
+  std::function<std::optional<Address>(const Response& refused)> relocate;
 };
 
-// What a server says about a file. All answers about one file must agree in it.
+// Identifies the content of a file. All responses for one file must have the same version.
 struct Version {
   std::uint64_t size = 0;
-  std::string etag;           // as it is spelt, empty without one
-  std::string last_modified;  // likewise
+  std::string etag;           // verbatim; empty if the server sends none
+  std::string last_modified;  // verbatim; empty if the server sends none
 
   bool is_same(const Version& other) const;
 };
 
-// As much as the headers of nearly all files have, and small files as a whole: another request costs more than these bytes.
+// Size of the first request. Nearly all headers, and all of a small file, fit; a second request would cost more than these bytes.
 constexpr std::uint64_t kFrontBytes = 100'000;
 
-// That is kept in memory where the server gives no parts.
+// Limit of a file that is kept in memory if the server does not support range requests.
 constexpr std::uint64_t kLargestWhole = 100'000'000;
 
-// Runs of bytes, in order, that are asked for in one request; what lies between them is thrown away as it comes.
+// Ranges, in order, that one request fetches. Bytes between them are discarded.
 struct Transfer {
   std::uint64_t begin;
   std::uint64_t end;
   std::span<const Range> parts;
 };
 
-// Which part of a file an answer has.
+// The part of a file that a response contains.
 struct ContentRange {
   std::uint64_t begin;
   std::uint64_t end;
@@ -56,44 +56,43 @@ struct ContentRange {
 };
 std::optional<ContentRange> parse_content_range(std::string_view text);  // bytes 0-99/1000
 
-// A file of a server that gives parts of files. All of it may be used from many threads.
+// A file on an HTTP server, read in ranges. Thread-safe.
 class RemoteFile {
  public:
-  // Asks for the first `front` bytes, and by them for what there is to know. Of a server that gives no parts it keeps files of up
-  // to `whole` bytes.
+  // Requests the first `front` bytes and learns the version from the response. If the server does not support range requests,
+  // keeps the whole file in memory if it has at most `whole` bytes.
   static Result<std::unique_ptr<RemoteFile>> open(Address address, std::uint64_t front, StopToken stop,
                                                   std::uint64_t whole = kLargestWhole);
 
   const Version& version() const { return version_; }
-  std::span<const std::byte> front() const {
-    return front_;
-  }  // the whole file if the server gives no parts and it is not too large
-  bool gives_parts() const { return gives_parts_; }
-  const Answer& first_answer() const { return first_answer_; }
+  // The first bytes; all bytes if the server does not support range requests and the file is not too large.
+  std::span<const std::byte> front() const { return front_; }
+  bool supports_ranges() const { return supports_ranges_; }
+  const Response& first_response() const { return first_response_; }
 
-  // Asks again for what is missing as long as something comes.
+  // After an interruption, requests the missing bytes, as long as there is progress.
   Result<void> fetch(const Transfer& transfer) const;
-  // The same, piece by piece, in order; false breaks off.
+  // The same, but calls `take` with every piece, in order. It returns false to cancel.
   Result<void> fetch(std::uint64_t begin, std::uint64_t end, const std::function<bool(std::span<const std::byte>)>& take) const;
 
  private:
   RemoteFile(Address address, StopToken stop, std::uint64_t whole);
   Result<void> read_front(std::uint64_t bytes);
-  Result<void> take_first_answer(const Answer& answer, std::uint64_t bytes);
-  std::optional<Error> check_part(const Answer& answer, std::uint64_t begin, std::uint64_t end) const;
+  Result<void> read_first_response(const Response& response, std::uint64_t bytes);
+  std::optional<Error> check_part(const Response& response, std::uint64_t begin, std::uint64_t end) const;
   Request make_request(std::uint64_t begin, std::uint64_t end) const;
-  void remember(const Answer& answer, const std::string& asked) const;
-  std::optional<Error> give_up(const Answer& refused, const std::string& asked) const;
+  void remember_redirect(const Response& response, const std::string& requested_url) const;
+  std::optional<Error> final_error(const Response& refused, const std::string& requested_url) const;
 
   Address address_;
   StopToken stop_;
   std::uint64_t whole_;
   Version version_;
   std::vector<std::byte> front_;
-  Answer first_answer_;
-  bool gives_parts_ = true;
+  Response first_response_;
+  bool supports_ranges_ = true;
   mutable std::mutex mutex_;
-  mutable std::string direct_url_;  // where redirects led last time, empty if nowhere else
+  mutable std::string direct_url_;  // target of the last redirect; empty if there was none
 };
 
 }  // namespace ballast::remote

@@ -25,14 +25,15 @@ class RemoteSource final : public Source {
     std::vector<Range> rest;
     for (Range range : ranges) {
       if (range.offset > size() || range.out.size() > size() - range.offset) {
-        return fail(Errc::kIo, "{} bytes at {} lie past the end ({} bytes)", range.out.size(), range.offset, size());
+        return fail(Errc::kIo, "cannot read {} bytes at offset {}: the size is {} bytes", range.out.size(), range.offset, size());
       }
       take_front(range);
       if (!range.out.empty()) rest.push_back(range);
     }
     if (rest.empty()) return {};
-    if (!file_->gives_parts()) {
-      return fail(Errc::kUnsupported, "has {} bytes, and the server gives no parts of files: download it first", size());
+    if (!file_->supports_ranges()) {
+      return fail(Errc::kUnsupported, "the server does not support range requests, and the file has {} bytes; download it first",
+                  size());
     }
     std::ranges::sort(rest, {}, &Range::offset);
     const auto transfers = plan_transfers(rest);
@@ -40,7 +41,7 @@ class RemoteSource final : public Source {
   }
 
   Result<std::span<const std::byte>> map() const override {
-    return fail(Errc::kUnsupported, "is on a server, so there are no views: use read()");
+    return fail(Errc::kUnsupported, "view() is not available for a remote file; use read()");
   }
   Result<void> release(std::uint64_t, std::uint64_t) const override { return {}; }
   unsigned parallel_reads() const override { return kConnections; }
@@ -50,7 +51,7 @@ class RemoteSource final : public Source {
   }
 
  private:
-  // Fills what there is of `range` and leaves the rest of it.
+  // Copies the bytes that are in front() and shortens `range` to the rest.
   void take_front(Range& range) const {
     const auto front = file_->front();
     if (range.offset >= front.size()) return;

@@ -7,10 +7,10 @@
 
 namespace ballast::remote {
 
-// How many requests are under way at a time for one read.
+// Concurrent requests of one read.
 constexpr unsigned kConnections = 16;
 
-// The bytes of a file on a server. What the first request brought is not asked for again.
+// A source that reads a remote file. Bytes that RemoteFile::open() has fetched are not requested again.
 std::unique_ptr<Source> open_remote_source(std::unique_ptr<RemoteFile> file);
 
 }  // namespace ballast::remote

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "source/remote/environment.h"
-#include "source/remote/patience.h"
+#include "source/remote/retry.h"
 #include "source/remote/sigv4.h"
 #include "source/text.h"
 #include "source/uri.h"
@@ -22,11 +22,11 @@ namespace {
 
 constexpr std::uint64_t kLargestListing = 16 << 20;
 constexpr const char* kCredentialsHint =
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials that may read it";
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials with read access";
 
 using Section = std::map<std::string, std::string, std::less<>>;
 
-// The members of [name] in a file of AWS's tools; nothing if it has no such section.
+// The settings in section [name] or [profile name] of an AWS config file; nothing if there is no such section.
 std::optional<Section> read_section(const std::string& path, std::string_view name) {
   const auto text = read_text_file(path);
   if (!text) return std::nullopt;
@@ -65,7 +65,7 @@ Result<Settings> read_settings() {
   const auto shared = read_section(environment({"AWS_SHARED_CREDENTIALS_FILE"}, home + "/.aws/credentials"), section);
   const auto config = read_section(environment({"AWS_CONFIG_FILE"}, home + "/.aws/config"), section);
   if (!profile.empty() && !shared && !config) {
-    return fail(Errc::kInvalidArgument, "AWS_PROFILE is {}, which neither ~/.aws/credentials nor ~/.aws/config has",
+    return fail(Errc::kInvalidArgument, "AWS_PROFILE is {}, but neither ~/.aws/credentials nor ~/.aws/config has this profile",
                 quote(profile));
   }
   const auto in_files = [&](std::string_view name) {
@@ -80,7 +80,7 @@ Result<Settings> read_settings() {
                     .ca_file = environment({"AWS_CA_BUNDLE"}, in_files("ca_bundle"))};
   if (settings.region.empty()) settings.region = "us-east-1";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
-  if (is_switched_on({"AWS_NO_SIGN_REQUEST"})) return settings;
+  if (is_enabled({"AWS_NO_SIGN_REQUEST"})) return settings;
   Credentials found{.key_id = environment({"AWS_ACCESS_KEY_ID"}),
                     .secret = environment({"AWS_SECRET_ACCESS_KEY"}),
                     .token = environment({"AWS_SESSION_TOKEN"})};
@@ -93,7 +93,7 @@ Result<Settings> read_settings() {
   return settings;
 }
 
-// In which region a bucket is, by what AWS has said to those who asked elsewhere.
+// The regions of buckets, as AWS reported them after a request to another region.
 class BucketRegions {
  public:
   std::optional<std::string> find(const std::string& bucket) {
@@ -116,8 +116,8 @@ BucketRegions& bucket_regions() {
   return regions;
 }
 
-// What a refusal says of the bucket's region, which becomes a part of a host's name.
-std::string told_region(const Answer& refused) {
+// The bucket's region in an error response. Validated, because it becomes part of a host name.
+std::string region_in(const Response& refused) {
   std::string region(refused.find("x-amz-bucket-region").value_or(""));
   constexpr std::string_view kOpen = "<Region>";
   const std::size_t begin = refused.text.find(kOpen);
@@ -141,15 +141,16 @@ Result<Object> parse(const std::string& uri) {
   const std::string_view rest = std::string_view(uri).substr(std::string_view("s3://").size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   Object object{.bucket = std::string(rest.substr(0, slash)), .key = std::string(rest.substr(std::min(slash + 1, rest.size())))};
-  if (object.bucket.empty()) return fail(Errc::kInvalidArgument, "names no bucket: s3://bucket/folder/file");
+  if (object.bucket.empty()) return fail(Errc::kInvalidArgument, "the URI has no bucket; expected s3://bucket/folder/file");
   const bool is_name = std::ranges::all_of(object.bucket, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
   });
-  if (!is_name) return fail(Errc::kInvalidArgument, "names of buckets have letters, digits, '-', '.' and '_' alone");
+  if (!is_name) return fail(Errc::kInvalidArgument, "a bucket name may contain only letters, digits, '-', '.' and '_'");
   return object;
 }
 
-// Buckets are hosts of their own, but for names with dots, which certificates do not cover, and other services than AWS.
+// The bucket is part of the host name, except if it contains dots, which certificates do not cover, and for services other than
+// AWS.
 std::string url_of(const Settings& settings, const Object& object) {
   const std::string key = percent_encode(object.key, "/");
   if (!settings.endpoint.empty()) return fmt::format("{}/{}/{}", settings.endpoint, object.bucket, key);
@@ -167,7 +168,7 @@ std::vector<std::string> headers_of(const Settings& settings, const SignedReques
   return headers;
 }
 
-// The settings for a bucket, as far as it is known where that is.
+// The settings with the bucket's region, if it is known.
 Result<Settings> settings_for(const Object& object) {
   auto settings = TRY(read_settings());
   if (const auto region = bucket_regions().find(object.bucket)) settings.region = *region;
@@ -177,35 +178,36 @@ Result<Settings> settings_for(const Object& object) {
 Address make_address(const Settings& settings, const Object& object) {
   Address address{.url = url_of(settings, object), .ca_file = settings.ca_file, .hint = kCredentialsHint};
   address.sign = [settings, url = address.url] { return headers_of(settings, {.method = "GET", .url = url, .headers = {}}); };
-  address.elsewhere = [settings, object](const Answer& refused) -> std::optional<Address> {
-    const std::string region = told_region(refused);
+  address.relocate = [settings, object](const Response& refused) -> std::optional<Address> {
+    const std::string region = region_in(refused);
     if (region.empty() || region == settings.region) return std::nullopt;
     bucket_regions().set(object.bucket, region);
-    Settings there = settings;
-    there.region = region;
-    Address next = make_address(there, object);
-    next.elsewhere = {};  // once is enough
+    Settings moved = settings;
+    moved.region = region;
+    Address next = make_address(moved, object);
+    next.relocate = {};  // relocate only once
     return next;
   };
   return address;
 }
 
-// One page of a list.
+// Fetches one page of an object list.
 Result<std::string> get_page(const Object& bucket, const std::string& query, const StopToken& stop) {
   for (int tries = 0;; ++tries) {
     const auto settings = TRY(settings_for(bucket));
     const std::string url = fmt::format("{}?{}", url_of(settings, bucket), query);
-    Answer answer;
+    Response response;
     const auto xml = get_text(
         [&] {
           return Request{.url = url,
                          .secret_headers = headers_of(settings, {.method = "GET", .url = url, .headers = {}}),
                          .ca_file = settings.ca_file};
         },
-        kLargestListing, stop, &answer);
-    if (xml || answer.status == 0) return xml;
-    const std::string region = told_region(answer);
-    if (tries > 0 || region.empty() || region == settings.region) return std::unexpected(refusal(answer, kCredentialsHint));
+        kLargestListing, stop, &response);
+    if (xml || response.status == 0) return xml;
+    const std::string region = region_in(response);
+    if (tries > 0 || region.empty() || region == settings.region)
+      return std::unexpected(response_error(response, kCredentialsHint));
     bucket_regions().set(bucket.bucket, region);
   }
 }
@@ -214,9 +216,9 @@ Result<std::string> get_page(const Object& bucket, const std::string& query, con
 
 Result<S3Page> parse_s3_page(const std::string& xml, std::string_view prefix) {
   pugi::xml_document document;
-  if (!document.load_buffer(xml.data(), xml.size())) return fail(Errc::kCorrupt, "the list of objects is no XML");
+  if (!document.load_buffer(xml.data(), xml.size())) return fail(Errc::kCorrupt, "the object list is not XML");
   const pugi::xml_node root = document.child("ListBucketResult");
-  if (!root) return fail(Errc::kCorrupt, "the list of objects has no ListBucketResult");
+  if (!root) return fail(Errc::kCorrupt, "the object list has no ListBucketResult");
   const bool is_encoded = std::string_view(root.child_value("EncodingType")) == "url";
   S3Page page;
   for (const pugi::xml_node object : root.children("Contents")) {
@@ -234,22 +236,23 @@ Result<S3Page> parse_s3_page(const std::string& xml, std::string_view prefix) {
 
 Result<Address> s3_address(const std::string& uri) {
   const auto object = TRY(parse(uri));
-  if (object.key.empty()) return fail(Errc::kInvalidArgument, "names a bucket and no file in it");
+  if (object.key.empty())
+    return fail(Errc::kInvalidArgument, "the URI names a bucket but no file; expected s3://bucket/folder/file");
   const auto settings = TRY(settings_for(object));
   return make_address(settings, object);
 }
 
-Result<Answer> ask_s3_for_sums(const std::string& uri, const StopToken& stop) {
+Result<Response> request_s3_checksums(const std::string& uri, const StopToken& stop) {
   const auto object = TRY(parse(uri));
   const auto settings = TRY(settings_for(object));
   const std::string url = url_of(settings, object);
-  Patience patience(Patience::Partial::kLost, stop);
-  return patience.ask(
+  Retry retry(Retry::Partial::kDiscarded, stop);
+  return retry.send(
       [&] {
         const SignedRequest request{.method = "HEAD", .url = url, .headers = {{"x-amz-checksum-mode", "ENABLED"}}};
         return Request{.url = url, .secret_headers = headers_of(settings, request), .ca_file = settings.ca_file, .is_head = true};
       },
-      [](const Answer&, std::span<const std::byte>) { return true; });
+      [](const Response&, std::span<const std::byte>) { return true; });
 }
 
 Result<std::vector<ListedFile>> list_s3(const std::string& uri, const StopToken& stop) {

@@ -12,21 +12,21 @@
 
 namespace ballast::remote {
 
-// s3://bucket/key, by the settings that AWS's own tools have: environment and files below ~/.aws.
+// Resolves s3://bucket/key with the settings of the AWS tools: environment variables and files in ~/.aws.
 Result<Address> s3_address(const std::string& uri);
 
-// What a HEAD says of an object, its sums among it, where S3 knows some.
-Result<Answer> ask_s3_for_sums(const std::string& uri, const StopToken& stop);
+// Sends a HEAD request for an object, whose response includes its checksums if S3 has any.
+Result<Response> request_s3_checksums(const std::string& uri, const StopToken& stop);
 
-// All objects below s3://bucket/folder, by their names from there on.
+// All objects below s3://bucket/folder, with names relative to it.
 Result<std::vector<ListedFile>> list_s3(const std::string& uri, const StopToken& stop);
 
 struct S3Page {
   std::vector<ListedFile> files;
-  std::string next;  // token, empty on the last page
+  std::string next;  // token of the next page; empty on the last page
 };
 
-// Of a list of objects, those whose keys begin with `prefix`, without it.
+// Parses a page of an object list. Returns the objects whose keys start with `prefix`, without the prefix.
 Result<S3Page> parse_s3_page(const std::string& xml, std::string_view prefix);
 
 }  // namespace ballast::remote

@@ -27,9 +27,9 @@ Digest hmac(std::span<const unsigned char> key, std::string_view text) {
 }
 
 std::string sha256_hex(std::string_view text) {
-  Sha256 sum;
-  sum.add(std::as_bytes(std::span(text)));
-  return sum.hex();
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(text)));
+  return hash.hex();
 }
 
 struct Parts {
@@ -38,7 +38,7 @@ struct Parts {
   std::string query;
 };
 
-// The query's members in order, each with a value.
+// The parameters sorted, each with `=`.
 std::string canonical_query(std::string_view query) {
   std::vector<std::string> members;
   while (!query.empty()) {
@@ -69,19 +69,19 @@ std::vector<std::string> sign_v4(const SignedRequest& request, const std::string
   const Parts parts = split(request.url);
   const std::string time = fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(now));
   const std::string day = time.substr(0, 8);
-  const std::string body_sum = sha256_hex("");
+  const std::string body_hash = sha256_hex("");
 
   std::map<std::string, std::string> headers = request.headers;
-  headers.insert({{"x-amz-content-sha256", body_sum}, {"x-amz-date", time}});
+  headers.insert({{"x-amz-content-sha256", body_hash}, {"x-amz-date", time}});
   if (!credentials.token.empty()) headers.emplace("x-amz-security-token", credentials.token);
-  std::string signed_headers = fmt::format("host:{}\n", parts.host);  // goes before all others
+  std::string signed_headers = fmt::format("host:{}\n", parts.host);  // sorts before all x-amz- headers
   std::string names = "host";
   for (const auto& [name, value] : headers) {
     signed_headers += fmt::format("{}:{}\n", name, value);
     names += fmt::format(";{}", name);
   }
   const std::string canonical =
-      fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, parts.path, parts.query, signed_headers, names, body_sum);
+      fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, parts.path, parts.query, signed_headers, names, body_hash);
   const std::string scope = fmt::format("{}/{}/{}/aws4_request", day, region, service);
   const std::string to_sign = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope, sha256_hex(canonical));
 
@@ -90,11 +90,11 @@ std::vector<std::string> sign_v4(const SignedRequest& request, const std::string
   for (const std::string_view text : {std::string_view(region), std::string_view(service), std::string_view("aws4_request")}) {
     key = hmac(key, text);
   }
-  std::vector<std::string> made{
+  std::vector<std::string> lines{
       fmt::format("Authorization: AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={:02x}", credentials.key_id,
                   scope, names, fmt::join(hmac(key, to_sign), ""))};
-  for (const auto& [name, value] : headers) made.push_back(fmt::format("{}: {}", name, value));
-  return made;
+  for (const auto& [name, value] : headers) lines.push_back(fmt::format("{}: {}", name, value));
+  return lines;
 }
 
 }  // namespace ballast::remote

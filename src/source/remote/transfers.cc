@@ -5,14 +5,14 @@
 namespace ballast::remote {
 namespace {
 
-constexpr std::uint64_t kLargestGap = std::uint64_t{1} << 20;  // takes as long to read as another request
+constexpr std::uint64_t kLargestGap = std::uint64_t{1} << 20;  // reading this much takes as long as another request
 constexpr std::uint64_t kLargestRequest = std::uint64_t{8} << 20;
 
 }  // namespace
 
 std::vector<Transfer> plan_transfers(std::span<const Range> ranges) {
   std::vector<Transfer> merged;
-  std::uint64_t needed = 0;  // of the last one
+  std::uint64_t needed = 0;  // bytes of the last transfer that are not discarded
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const std::uint64_t begin = ranges[i].offset;
     const std::uint64_t size = ranges[i].out.size();

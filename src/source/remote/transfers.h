@@ -8,8 +8,8 @@
 
 namespace ballast::remote {
 
-// The requests that fetch `ranges`, which are in order of their offsets. Neighbours share one while no more than half of it is
-// thrown away; large ones are cut, so that several connections share them.
+// Plans the requests for `ranges`, which must be sorted by offset. Ranges that are close share a request if at most half of its
+// bytes are discarded. Large requests are split over several connections.
 std::vector<Transfer> plan_transfers(std::span<const Range> ranges);
 
 }  // namespace ballast::remote

@@ -9,7 +9,7 @@ namespace {
 
 class Transfers : public testing::Test {
  protected:
-  // Nothing is read, so that one place serves all.
+  // Nothing is read, so all ranges can share one buffer.
   Range range(std::uint64_t offset, std::uint64_t size) {
     if (room_.size() < size) room_.resize(size);
     return {.offset = offset, .out = std::span(room_.data(), size)};
@@ -18,7 +18,7 @@ class Transfers : public testing::Test {
   std::vector<std::byte> room_ = std::vector<std::byte>(32 << 20);
 };
 
-TEST_F(Transfers, NeighboursShareARequest) {
+TEST_F(Transfers, AdjacentRangesShareARequest) {
   const std::vector ranges{range(100, 10), range(110, 10), range(125, 10)};
   const auto transfers = plan_transfers(ranges);
   ASSERT_EQ(transfers.size(), 1);
@@ -27,7 +27,7 @@ TEST_F(Transfers, NeighboursShareARequest) {
   EXPECT_EQ(transfers[0].parts.size(), 3);
 }
 
-TEST_F(Transfers, NoMoreThanHalfIsThrownAway) {
+TEST_F(Transfers, AtMostHalfIsDiscarded) {
   std::vector<Range> ranges;
   for (std::uint64_t i = 0; i < 1000; ++i) ranges.push_back(range(i * 4096, 2048 - i % 7));
   std::uint64_t needed = 0;
@@ -38,14 +38,14 @@ TEST_F(Transfers, NoMoreThanHalfIsThrownAway) {
   EXPECT_LT(plan_transfers(ranges).size(), 100);
 }
 
-TEST_F(Transfers, WhatLiesFarApartIsAskedForAlone) {
+TEST_F(Transfers, DistantRangesGetSeparateRequests) {
   const std::vector ranges{range(0, 16 << 10), range(48 << 10, 1 << 10)};
   EXPECT_EQ(plan_transfers(ranges).size(), 2);
   const std::vector large{range(0, 8 << 20), range((8 << 20) + (2 << 20), 8 << 20)};
   EXPECT_EQ(plan_transfers(large).size(), 2);
 }
 
-TEST_F(Transfers, LargeOnesAreCut) {
+TEST_F(Transfers, LargeRangesAreSplit) {
   const std::vector ranges{range(5, 20 << 20)};
   const auto transfers = plan_transfers(ranges);
   ASSERT_EQ(transfers.size(), 3);
@@ -58,7 +58,7 @@ TEST_F(Transfers, LargeOnesAreCut) {
   EXPECT_EQ(at, 5 + (20 << 20));
 }
 
-TEST_F(Transfers, OverlapsAndEmptyOnesAreNoTrouble) {
+TEST_F(Transfers, OverlappingAndEmptyRangesWork) {
   const std::vector ranges{range(0, 0), range(10, 100), range(20, 10), range(50, 100)};
   const auto transfers = plan_transfers(ranges);
   ASSERT_EQ(transfers.size(), 1);

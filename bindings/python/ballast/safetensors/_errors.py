@@ -32,19 +32,19 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"file of \d+ bytes is too small", "header too small"),
-        (r"header of \d+ bytes exceeds", "header too large"),
+        (r"header of \d+ bytes exceeds|not a SafeTensors file", "header too large"),
         (r"header of \d+ bytes ends past", "invalid header length"),
         (r"invalid UTF-8 in header", "invalid UTF-8 in header"),
         (rf"({_TENSOR})?invalid JSON in header", "invalid JSON in header"),
         (rf"{_TENSOR}unknown dtype", "invalid JSON in header"),
         (rf"{_TENSOR}data (begins|ends) at byte", "invalid offset for tensor `{name}`"),
         (rf"{_TENSOR}(the )?size of shape .* overflows", "overflow computing buffer size from shape and/or element type"),
-        (rf"{_TENSOR}\d+ values of .* bits(, not a whole number of| do not fill whole) bytes", MISALIGNED),
+        (rf"{_TENSOR}\d+ values of .* bits(, which is not a whole number of| do not fill whole) bytes", MISALIGNED),
         (rf"{_TENSOR}shape .* of \w+ needs", "invalid shape, data type, or offset for tensor"),
-        (rf"{_TENSOR}\w+ \[.*\] takes \d+ bytes, \d+ were given", "invalid shape, data type, or offset for tensor"),
-        (r"(the tensors are not whole|tensor number \d+ has)", "invalid shape, data type, or offset for tensor"),
+        (rf"{_TENSOR}\w+ \[.*\] needs \d+ bytes, got \d+", "invalid shape, data type, or offset for tensor"),
+        (r"(tensors are incomplete|tensor index \d+)", "invalid shape, data type, or offset for tensor"),
         (r"(tensors cover|file is truncated)", "incomplete metadata, file not fully covered"),
-        (r"cannot (write|give it its name): (?P<why>.*)", "I/O error: {why}"),
+        (r"cannot (write|move the file into place): (?P<why>.*)", "I/O error: {why}"),
     )
 )
 
