@@ -15,7 +15,7 @@ def page(title: str, facts: Iterable[str], *parts: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: int) -> str:
-    """Return a table of the first rows. Numbers are aligned to the right. `total` is the number of rows; 0 gives no table."""
+    """Return a table of the first rows. Numbers are aligned to the right. `total` is the number of all rows. No rows give ""."""
     shown = list(islice(rows, MOST_ROWS))
     if not shown:
         return ""

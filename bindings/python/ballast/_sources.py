@@ -92,7 +92,7 @@ def _item_of_torch(name: str, value: Any) -> Item:
 
 @lru_cache(maxsize=None)
 def _plain_name(dtype: np.dtype[Any]) -> str | None:
-    """Return the SafeTensors name of a dtype whose arrays export a buffer that can be written as it is. Those of ml_dtypes don't."""
+    """Return the SafeTensors name of a dtype if arrays of it export a buffer that can be written as it is: not those of ml_dtypes."""
     if dtype.kind not in "biufc" or not dtype.isnative or not np.little_endian:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Counts and sizes as text."""
 
 from __future__ import annotations
 

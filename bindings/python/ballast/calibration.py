@@ -34,7 +34,7 @@ _Rows = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Recorder:
-    """A sum of statistics, in float64.
+    """A recorder of statistics, which it adds up in float64.
 
     It takes 16 bytes of memory for each input of each weight at each timestep, and with `hessian` another 8 bytes for each pair
     of inputs of each weight.
