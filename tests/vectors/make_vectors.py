@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the files of this folder, and expected.json: what every front end must find in them.
 
-Files are written by the reference, values come from NumPy and ml_dtypes. Of errors and figures of quantization it is what the
+Files are written by the reference, values come from NumPy and ml_dtypes. Of errors and metrics of quantization it is what the
 Python package says, so that all front ends say the same; F6, which the reference cannot write, is written by hand.
 """
 
@@ -90,15 +90,15 @@ def error_of(path):
 
 
 def quantized(path):
-    """What comes of it in both formats, and the sum of the bytes written."""
+    """The reports in both formats, and the checksum of the bytes written."""
     found = {}
     for name, settings in {"mlx": {"format": "mlx", "bit_width": 4, "group_size": 32}, "parquet": {"bit_width": 3, "group_size": 64}}.items():
         with tempfile.TemporaryDirectory() as folder:
             report = ballast.quantize(path, Path(folder) / "q", **settings)
-            figures = ["bits_per_weight", "cosine_similarity", "relative_rmse", "sqnr_db", "max_error", "kept", "passed"]
-            if name == "mlx":  # the sizes of the others are up to Arrow, too
-                figures += ["bytes", "compression_ratio"]
-            found[name] = {"settings": settings, "report": {each: getattr(report, each) for each in figures}}
+            metrics = ["bits_per_weight", "cosine_similarity", "relative_rmse", "sqnr_db", "max_error", "unquantized", "passed"]
+            if name == "mlx":  # sizes of Parquet files depend on Arrow
+                metrics += ["bytes", "compression_ratio"]
+            found[name] = {"settings": settings, "report": {each: getattr(report, each) for each in metrics}}
             if name == "mlx":
                 found[name]["sha256"] = hashlib.sha256(Path(report.files[0]).read_bytes()).hexdigest()
     return found

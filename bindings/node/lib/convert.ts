@@ -12,7 +12,7 @@ export interface ConvertOptions extends WorkOptions {
   /** Default: by the extension of the path. */
   format?: 'safetensors' | 'mlx-json';
   /** The largest file of a directory: a number of bytes, or a size such as "5GB". */
-  maxShardBytes?: number | string;
+  maxShardSize?: number | string;
   /** Globs of the tensor names to write. Default: all. */
   include?: string[];
   /** Globs of the tensor names to leave out. */
@@ -49,7 +49,7 @@ const CONVERT_CHECKS = {
   dtype: check.dtype,
   dtypeRules: check.pairs(check.dtype),
   format: check.oneOf('safetensors', 'mlx-json'),
-  maxShardBytes: check.size,
+  maxShardSize: check.size,
   include: check.texts,
   exclude: check.texts,
   rename: check.pairs(check.text),
@@ -73,7 +73,7 @@ export async function convertModel(source: Source, path: ModelPath, options?: Co
   const all = {
     __proto__: null,
     dtypeRules: [],
-    maxShardBytes: 0,
+    maxShardSize: 0,
     include: [],
     exclude: [],
     rename: [],

@@ -17,9 +17,9 @@ export interface DownloadedFile {
   path: string;
   size: number;
   /** It was already complete. */
-  wasThere: boolean;
+  alreadyComplete: boolean;
   /** The kind of checksum that was compared, or null if the server sent none. */
-  checked: 'sha256' | 'git' | null;
+  checksum: 'sha256' | 'git' | null;
 }
 
 export interface DownloadReport {

@@ -77,7 +77,7 @@ export interface CalibrationReport {
 export interface QuantizeReport {
   layers: LayerReport[];
   /** Tensors left unquantized. */
-  kept: number;
+  unquantized: number;
   files: string[];
   sourceBytes: number;
   bytes: number;
@@ -93,7 +93,7 @@ export interface QuantizeReport {
   /** Every layer reaches `minAccuracy`. */
   passed: boolean;
   /** An earlier run had finished; nothing was written. */
-  wasDone: boolean;
+  upToDate: boolean;
   warnings: string[];
 }
 
@@ -110,7 +110,7 @@ export interface DequantizeOptions extends WorkOptions {
   /** Default: by the extension of the path. */
   format?: 'safetensors' | 'mlx-json';
   /** The largest file of a directory: a number of bytes, or a size such as "5GB". */
-  maxShardBytes?: number | string;
+  maxShardSize?: number | string;
   /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
   /** Default: one per core. */
@@ -191,7 +191,7 @@ const DEQUANTIZE_CHECKS = {
   ...WORK_CHECKS,
   dtype: check.dtype,
   format: check.oneOf('safetensors', 'mlx-json'),
-  maxShardBytes: check.size,
+  maxShardSize: check.size,
   sync: check.flag,
   threads: THREADS,
   memoryLimit: check.size,
@@ -202,6 +202,6 @@ export async function dequantizeModel(quantized: ModelPath, path: ModelPath, opt
   const from = check.path('quantized', quantized);
   const to = check.path('path', path);
   const { progress, signal, ...given } = check.optionsOf(options, DEQUANTIZE_CHECKS);
-  const all = { __proto__: null, maxShardBytes: 0, sync: true, threads: 0, memoryLimit: MEMORY_LIMIT, ...given };
+  const all = { __proto__: null, maxShardSize: 0, sync: true, threads: 0, memoryLimit: MEMORY_LIMIT, ...given };
   return await run(progress, signal, (report) => native.dequantize(from, to, all, report));
 }

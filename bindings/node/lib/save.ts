@@ -21,7 +21,7 @@ export type Tensors = Record<string, ArrayBufferView | TensorData> | ReadonlyMap
 export interface SaveOptions {
   metadata?: Record<string, string>;
   /** The largest file of a directory: a number of bytes, or a size such as "5GB". */
-  maxShardBytes?: number | string;
+  maxShardSize?: number | string;
   /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
   progress?: Progress;
@@ -52,7 +52,7 @@ const TENSOR_CHECKS = {
 };
 const SAVE_CHECKS = {
   metadata: check.pairs(check.text),
-  maxShardBytes: check.size,
+  maxShardSize: check.size,
   sync: check.flag,
   progress,
   signal: check.signal,
@@ -114,11 +114,11 @@ function itemOf(name: string, value: unknown): Item {
  */
 export async function saveFile(tensors: Tensors, path: ModelPath, options?: SaveOptions): Promise<void> {
   const place = check.path('path', path);
-  const { metadata, maxShardBytes = 0, sync = true, progress, signal } = check.optionsOf(options, SAVE_CHECKS);
+  const { metadata, maxShardSize = 0, sync = true, progress, signal } = check.optionsOf(options, SAVE_CHECKS);
   const items = check.entries('tensors', tensors).map(([name, value]) => itemOf(check.text('tensor name', name), value));
   throwIfAborted(signal);
   const specs = items.map(({ name, dtype, shape }): [string, string, number[]] => [name, dtype, shape]);
-  const sink = await settled(native.createSink(place, specs, { metadata, maxShardBytes, sync }));
+  const sink = await settled(native.createSink(place, specs, { metadata, maxShardSize, sync }));
   try {
     await fill(sink, items, progress, signal);
   } catch (error) {

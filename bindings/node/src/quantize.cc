@@ -81,7 +81,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   for (std::uint32_t i = 0; i < report.layers.size(); ++i) layers.Set(i, layer_value(env, report.layers[i]));
   auto made = Napi::Object::New(env);
   made.Set("layers", layers);
-  made.Set("kept", count_value(env, report.unquantized));
+  made.Set("unquantized", count_value(env, report.unquantized));
   made.Set("files", texts_value(env, report.files));
   made.Set("sourceBytes", count_value(env, report.source_bytes));
   made.Set("bytes", count_value(env, report.bytes));
@@ -92,7 +92,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("modality", modality_value(env, report.modality));
   made.Set("calibration", calibration_value(env, report.calibration));
   made.Set("passed", Napi::Boolean::New(env, report.passed));
-  made.Set("wasDone", Napi::Boolean::New(env, report.up_to_date));
+  made.Set("upToDate", Napi::Boolean::New(env, report.up_to_date));
   made.Set("warnings", texts_value(env, report.warnings));
   return made;
 }
@@ -127,12 +127,12 @@ Napi::Value validate(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
 }
 
-// (quantized, path, {dtype, format, maxShardBytes, sync, threads, memoryLimit}, progress)
+// (quantized, path, {dtype, format, maxShardSize, sync, threads, memoryLimit}, progress)
 Napi::Value dequantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const DequantizeOptions options{.dtype = dtype_of(given.Get("dtype")),
                                   .sink = {.format = format_of(given.Get("format")),
-                                           .max_shard_bytes = number(given, "maxShardBytes"),
+                                           .max_shard_bytes = number(given, "maxShardSize"),
                                            .sync = flag(given, "sync")}};
   const auto work = [quantized = text_of(info[0]), path = text_of(info[1]), options,
                      threads = static_cast<unsigned>(number(given, "threads")),

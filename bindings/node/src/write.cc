@@ -42,7 +42,7 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
                          .exclude = texts_of(given.Get("exclude")),
                          .on_loss = flag(given, "allowLoss") ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.format = format_of(given.Get("format")),
-                                  .max_shard_bytes = number(given, "maxShardBytes"),
+                                  .max_shard_bytes = number(given, "maxShardSize"),
                                   .sync = flag(given, "sync")},
                          .resume = flag(given, "resume")};
   const auto threads = static_cast<unsigned>(number(given, "threads"));
@@ -72,8 +72,8 @@ Napi::Value download_report_value(Napi::Env env, const DownloadReport& report) {
     auto made = Napi::Object::New(env);
     made.Set("path", text_value(env, file.path));
     made.Set("size", count_value(env, file.size));
-    made.Set("wasThere", Napi::Boolean::New(env, file.already_complete));
-    made.Set("checked", file.checksum.empty() ? env.Null() : text_value(env, file.checksum));
+    made.Set("alreadyComplete", Napi::Boolean::New(env, file.already_complete));
+    made.Set("checksum", file.checksum.empty() ? env.Null() : text_value(env, file.checksum));
     files.Set(i, made);
   }
   auto made = Napi::Object::New(env);
@@ -120,7 +120,7 @@ void NativeSink::define(Napi::Env env, Napi::Object& exports) {
   exports.Set("createSink", Napi::Function::New(env, &NativeSink::create));
 }
 
-// (path, [[name, dtype, shape], …], {metadata, maxShardBytes, sync})
+// (path, [[name, dtype, shape], …], {metadata, maxShardSize, sync})
 Napi::Value NativeSink::create(const Napi::CallbackInfo& info) {
   const auto tensors = info[1].As<Napi::Array>();
   std::vector<TensorSpec> specs;
@@ -136,7 +136,7 @@ Napi::Value NativeSink::create(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const Napi::Value metadata = given.Get("metadata");
   SinkOptions options{
-      .max_shard_bytes = number(given, "maxShardBytes"), .keep_empty_metadata = metadata.IsArray(), .sync = flag(given, "sync")};
+      .max_shard_bytes = number(given, "maxShardSize"), .keep_empty_metadata = metadata.IsArray(), .sync = flag(given, "sync")};
   if (metadata.IsArray()) options.metadata = metadata_of(metadata);
   const auto work = [path = text_of(info[0]), specs, options](Job&) -> Result<std::shared_ptr<Sink>> {
     auto sink = create_sink(path, specs, options);

@@ -35,13 +35,13 @@ const WRONG: unknown[] = [
 
 const WATCH = ['progress', 'signal'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
-const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardBytes', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
+const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
 const QUANTIZE = [
   'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
   'calibrationSamples', 'calibration', 'sync', 'resume',
 ];
-const DEQUANTIZE = ['dtype', 'format', 'maxShardBytes', 'sync', 'threads', 'memoryLimit'];
+const DEQUANTIZE = ['dtype', 'format', 'maxShardSize', 'sync', 'threads', 'memoryLimit'];
 const FAST = { sync: false };
 const ARRAYS = () => ({ a: new Float32Array(2) });
 
@@ -52,7 +52,7 @@ const CALLS: Record<string, Call> = {
   openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE] },
   loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...FILE, 'log'] },
   'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...FILE, 'log'] },
-  saveFile: { use: ballast.saveFile, works: () => [ARRAYS(), 'a.safetensors', FAST], options: [...WATCH, 'metadata', 'maxShardBytes', 'sync'] },
+  saveFile: { use: ballast.saveFile, works: () => [ARRAYS(), 'a.safetensors', FAST], options: [...WATCH, 'metadata', 'maxShardSize', 'sync'] },
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },
   quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...QUANTIZE] },
@@ -146,7 +146,7 @@ test.each<[() => Promise<unknown> | unknown, Error]>([
   [() => model.tensor(7 as never), new TypeError('tensor name must be a string, not a number')],
   [() => ballast.convertModel(sample, 'x', { include: '*' as never }), new TypeError('include must be an array of strings, not a string')],
   [() => ballast.convertModel(sample, 'x', { threads: 1025 }), new RangeError('threads is 1025, it must be from 0 to 1024')],
-  [() => ballast.convertModel(sample, 'x', { maxShardBytes: '5 parsecs' }), new RangeError("maxShardBytes is '5 parsecs', which is not a size; write it like '300MB', '5GB' or '2GiB'")],
+  [() => ballast.convertModel(sample, 'x', { maxShardSize: '5 parsecs' }), new RangeError("maxShardSize is '5 parsecs', which is not a size; write it like '300MB', '5GB' or '2GiB'")],
   [() => ballast.convertModel(sample, 'x', { memoryLimit: true as never }), new TypeError("memoryLimit must be a number of bytes or a size such as '5GB', not a boolean")],
   [() => ballast.quantizeModel(sample, 'x', { bits: 4, bitWidth: 8 }), new ballast.ArgumentError('bits is 4 and bitWidth is 8; give one of them')],
   [() => ballast.quantizeModel(sample, 'x', { bits: 7 }), new ballast.ArgumentError('bits is 7, it must be 2, 3, 4, 5, 6 or 8')],

@@ -213,7 +213,7 @@ describe.each(['mlx', 'parquet'] as const)('dequantizeModel() of %s', (format) =
 
   test('converts, and splits a directory into shards', async () => {
     const out = join(folder, `${format}.f32`);
-    const { files } = await dequantizeModel(format === 'mlx' ? mlx : parquet, out, { dtype: 'f32', maxShardBytes: '20kB', sync: false });
+    const { files } = await dequantizeModel(format === 'mlx' ? mlx : parquet, out, { dtype: 'f32', maxShardSize: '20kB', sync: false });
     expect(files.length).toBeGreaterThan(1);
     expect((await openModel(out)).info('model.layers.0.mlp.up_proj.weight').dtype).toBe('F32');
   });

@@ -40,7 +40,7 @@ describe('load()', () => {
       ['__proto__', tensorOf(new Float32Array([1, 2]), [2])], ['7', tensorOf(new Uint8Array(0), [0, 3])], ['f4', tensorOf(new Uint8Array([1, 2]), [2, 2], 'F4')],
       ['half', tensorOf(new F16Array([0x3c00]), [])],
     ]);
-    await saveFile(tensors, path, { maxShardBytes: 100, sync: false });
+    await saveFile(tensors, path, { maxShardSize: 100, sync: false });
     const model = await openModel(path);
     expect(model.files.length).toBeGreaterThan(1);
     const loaded = await model.load();

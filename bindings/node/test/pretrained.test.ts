@@ -89,7 +89,7 @@ describe('loadPretrained()', () => {
     await writeQwen3(directory);
     expect((await load()).file).toBe(join(directory, 'model.safetensors'));
     const shards = join(folder, 'shards');
-    await convertModel(directory, shards, { maxShardBytes: 20_000, sync: false });
+    await convertModel(directory, shards, { maxShardSize: 20_000, sync: false });
     await writeQwen3(shards);
     const model = await loadPretrained(shards);
     expect(model.files.length).toBeGreaterThan(1);

@@ -114,7 +114,7 @@ describe('downloadModel()', () => {
     const seen: ProgressReport[] = [];
     const out = join(folder, 'down');
     const report = await downloadModel(`${url}/large.safetensors`, out, { sync: false, progress: (each) => seen.push(each) });
-    expect(report).toMatchObject({ folder: out, files: [{ path: join(out, 'large.safetensors'), wasThere: false, checked: null }] });
+    expect(report).toMatchObject({ folder: out, files: [{ path: join(out, 'large.safetensors'), alreadyComplete: false, checksum: null }] });
     expect(report.fetchedBytes).toBe(readFileSync(large).length);
     expect(seen.at(-1)!.done).toBe(seen.at(-1)!.total);
     expect(readFileSync(join(out, 'large.safetensors')).equals(readFileSync(large))).toBe(true);

@@ -50,7 +50,7 @@ describe('saveFile()', () => {
 
   test('writes shards and MLX JSON', async () => {
     const tensors = { a: new Float32Array(1000).fill(1), b: new Float32Array(1000).fill(2) };
-    await saveFile(tensors, join(folder, 'shards'), { maxShardBytes: 4500 });
+    await saveFile(tensors, join(folder, 'shards'), { maxShardSize: 4500 });
     expect(filesIn(join(folder, 'shards'))).toEqual(['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors', 'model.safetensors.index.json']);
     await saveFile(tensors, join(folder, 'weights.mlx'));
     const model = await openModel(join(folder, 'weights.mlx'));
@@ -59,9 +59,9 @@ describe('saveFile()', () => {
     expect(() => model.tensor('b')).toThrow(expect.objectContaining({ code: 'ERR_BALLAST_UNSUPPORTED' }));
   });
 
-  test.each([['4.5kB', 2], ['1 MB', 1], [4500, 2]])('accepts %j as the size of a shard', async (maxShardBytes, files) => {
-    const place = join(folder, `sized-${maxShardBytes}`);
-    await saveFile({ a: new Float32Array(1000), b: new Float32Array(1000) }, place, { maxShardBytes, sync: false });
+  test.each([['4.5kB', 2], ['1 MB', 1], [4500, 2]])('accepts %j as the size of a shard', async (maxShardSize, files) => {
+    const place = join(folder, `sized-${maxShardSize}`);
+    await saveFile({ a: new Float32Array(1000), b: new Float32Array(1000) }, place, { maxShardSize, sync: false });
     expect((await openModel(place)).files).toHaveLength(files);
   });
 
