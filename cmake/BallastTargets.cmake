@@ -2,7 +2,7 @@
 
 function(ballast_compile_options target)
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${BALLAST_WERROR}>:-Werror>
     # The same bytes on every machine: no fused multiply-add unless the code says so.
     -ffp-contract=off
   )
