@@ -636,9 +636,17 @@ class TestChecking:
 
 
 def test_a_program_that_is_not_there_is_one_line(tmp_path):
-    shutil.copy(Path(ballast.__file__).with_name("__main__.py"), tmp_path)
-    result = subprocess.run([sys.executable, tmp_path / "__main__.py"], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (127, f"ballast: {tmp_path}/bin/ballast: No such file or directory\n")
+    shutil.copy(Path(PACKAGE) / "_ballast_command.py", tmp_path)
+    command = [sys.executable, "-c", "import _ballast_command; _ballast_command.main()"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (127, f"ballast: {tmp_path}/ballast/bin/ballast: No such file or directory\n")
+
+
+def test_the_command_starts_the_program_without_importing_the_package():
+    script = "import sys, _ballast_command; print({'ballast', 'numpy'} & set(sys.modules)); _ballast_command.main()"
+    environment = {"PYTHONPATH": PACKAGE, "PYTHONUNBUFFERED": "1"}
+    result = subprocess.run([sys.executable, "-c", script, "--version"], env=environment, capture_output=True, text=True)
+    assert result.stdout == f"set()\nballast {ballast.__version__}\n"
 
 
 def test_what_is_quantized_is_a_directory(run, path, tmp_path):
