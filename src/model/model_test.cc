@@ -213,7 +213,8 @@ TEST(Model, MemoryAndFilesThatAreNotMappedHaveNoWritableViews) {
   const auto model = Model::open(path, {.access = Access::kPread});
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_TRUE(fails(model->writable_view("b"), Errc::kUnsupported,
-                    path + ": tensor 'b': opened without a map, so there are no views: use read()"));
+                    path + ": tensor 'b': view() is not available because the file is not memory-mapped (pread access or a "
+                           "network filesystem); use read()"));
 }
 
 TEST(Model, SliceErrorsNameFileAndTensor) {
