@@ -15,7 +15,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from contextlib import redirect_stderr
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ballast._arrow import tensors_of_arrow
+from processes import wait_for_bytes
 from quantized_files import figures, gauss, read_parquet, read_safetensors
 from safetensors.numpy import save_file
 
@@ -169,29 +169,39 @@ class TestProgress:
 
 
 class TestCtrlC:
-    def interrupt(self, program, *arguments, after=0.0):
-        """What a program printed that was interrupted after its first line."""
-        command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    def interrupt(self, program, *arguments, ready=lambda process: None):
+        """Run a program, interrupt it when it has printed a line and is ready, and return what else it printed."""
+        # A shell that runs the tests in the background makes its children ignore SIGINT.
+        program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program)
+        command = [sys.executable, "-c", program, *arguments]
         with subprocess.Popen(command, env={"PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline()
-            time.sleep(after)
+            ready(process)
             process.send_signal(signal.SIGINT)
-            printed, error = process.communicate(timeout=30)
+            printed, error = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
         return printed
 
     def test_stops_work_that_is_watched(self, path, tmp_path):
         program = """
-            import sys, time
+            import signal, sys, threading
             import ballast
 
-            def slowly(done, total, what):
-                print(what, flush=True)
-                time.sleep(0.5)
+            interrupted = threading.Event()
 
-            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, progress=slowly)
+            def interrupt(number, frame):
+                interrupted.set()
+                raise KeyboardInterrupt
+
+            def wait_for_the_signal(done, total, what):
+                print(what, flush=True)
+                interrupted.wait()
+
+            signal.signal(signal.SIGINT, interrupt)
+            ballast.quantize(sys.argv[1], sys.argv[2], bit_width=4, progress=wait_for_the_signal)
+            print("done")
         """
-        assert len(self.interrupt(program, path, tmp_path / "out").splitlines()) < 4
+        assert "done" not in self.interrupt(program, path, tmp_path / "out")
         assert list(tmp_path.iterdir()) == []
 
     def test_stops_work_that_is_not_watched(self, tmp_path):
@@ -208,11 +218,11 @@ class TestCtrlC:
             print("done")
         """
         try:
-            assert self.interrupt(program, large, tmp_path / "out", after=0.1) == ""
+            in_the_middle = partial(wait_for_bytes, kind="rchar", count=64 << 20)
+            assert self.interrupt(program, large, tmp_path / "out", ready=in_the_middle) == ""
         finally:
             large.unlink()
         assert list(tmp_path.iterdir()) == []
-
 
     def test_stops_saving(self, tmp_path):
         program = """
@@ -224,23 +234,27 @@ class TestCtrlC:
             ballast.save({str(i): one for i in range(32)}, sys.argv[1], sync=False)
             print("done")
         """
-        assert self.interrupt(program, tmp_path / "out.mlx", after=0.1) == ""
+        in_the_middle = partial(wait_for_bytes, kind="wchar", count=8 << 20)
+        assert self.interrupt(program, tmp_path / "out.mlx", ready=in_the_middle) == ""
         assert list(tmp_path.iterdir()) == []
 
 
 class TestAsync:
     def test_the_loop_goes_on_meanwhile(self, path, tmp_path):
         async def main():
-            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=lambda *_: time.sleep(0.01), **SMALL))
-            ticks = 0
-            while not work.done():
-                await asyncio.sleep(0.002)
-                ticks += 1
-            return ticks, await work
+            tick = threading.Event()
 
-        ticks, report = asyncio.run(main())
-        assert ticks > 5
-        assert report == ballast.quantize(path, tmp_path / "out", **SMALL)
+            def wait_for_the_loop(*_):
+                assert tick.wait(60)
+                tick.clear()
+
+            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=wait_for_the_loop, **SMALL))
+            while not work.done():
+                tick.set()
+                await asyncio.sleep(0.001)
+            return await work
+
+        assert asyncio.run(main()) == ballast.quantize(path, tmp_path / "out", **SMALL)
 
     def test_all_have_the_results_of_the_others(self, path, quantized, tmp_path):
         async def main():
@@ -259,16 +273,18 @@ class TestAsync:
 
     def test_cancelling_the_task_stops_the_work(self, path, tmp_path):
         calls = []
+        cancelled = threading.Event()
 
-        def slowly(*call):
+        def wait_for_the_cancellation(*call):
             calls.append(call)
-            time.sleep(0.02)
+            assert cancelled.wait(60)
 
         async def main():
-            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=slowly, **SMALL))
+            work = asyncio.ensure_future(ballast.quantize_async(path, tmp_path / "out", progress=wait_for_the_cancellation, **SMALL))
             while not calls:
                 await asyncio.sleep(0.001)
             work.cancel()
+            asyncio.get_running_loop().call_later(0.01, cancelled.set)
             with pytest.raises(asyncio.CancelledError):
                 await work
             seen = len(calls)
@@ -284,11 +300,10 @@ class TestAsync:
         async def main():
             loop = asyncio.get_running_loop()
             loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
-            busy = loop.run_in_executor(None, free.wait, 10)
-            began = time.monotonic()
+            busy = loop.run_in_executor(None, free.wait, 60)
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(ballast.quantize_async(path, tmp_path / "out", **SMALL), 0.05)
-            assert time.monotonic() - began < 5
+            assert not busy.done()
             free.set()
             await busy
 
@@ -296,9 +311,12 @@ class TestAsync:
         assert list(tmp_path.iterdir()) == []
 
     def test_timeouts_are_those_of_asyncio(self, path, tmp_path):
+        late = threading.Event()
+
         async def main():
-            slow = ballast.convert_async(path, tmp_path / "out", dtype="f32", progress=lambda *_: time.sleep(0.05), sync=False)
-            await asyncio.wait_for(slow, 0.06)
+            asyncio.get_running_loop().call_later(0.06, late.set)
+            slow = ballast.convert_async(path, tmp_path / "out", dtype="f32", progress=lambda *_: late.wait(60), sync=False)
+            await asyncio.wait_for(slow, 0.05)
 
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(main())
