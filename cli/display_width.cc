@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <unordered_map>
 #include <unordered_set>
+
+#include <fmt/format.h>
 
 namespace ballast::cli {
 namespace {
@@ -141,8 +144,95 @@ Cut cut(std::string_view text, std::size_t columns, std::size_t start) {
   }
   tail -= digits;
   const std::size_t last_digit = text.find_last_of("0123456789");
-  return {.text = std::string(text.substr(0, prefix_bytes(text, start - digits))) + "…" + std::string(text.substr(tail)),
+  constexpr std::string_view kDots = "…";
+  std::string_view head = text.substr(0, prefix_bytes(text, start - digits));
+  std::string_view end = text.substr(tail);
+  if (head.ends_with(kDots)) head.remove_suffix(kDots.size());  // of a row for several layers: layers.{0…3}
+  if (end.starts_with(kDots)) end.remove_prefix(kDots.size());
+  return {.text = fmt::format("{}{}{}", head, kDots, end),
           .has_last_number = last_digit == std::string_view::npos || last_digit >= tail};
+}
+
+// Names of a table that look alike when cut, and how many bytes all of them have in common at their start and end.
+struct Alike {
+  std::vector<std::size_t> rows;
+  std::size_t prefix = 0;
+  std::size_t suffix = 0;
+};
+
+std::vector<Alike> find_alike(std::span<const std::string> names, const std::vector<std::string>& texts) {
+  std::unordered_map<std::string_view, std::vector<std::size_t>> by_text;
+  for (std::size_t i = 0; i < names.size(); ++i) by_text[texts[i]].push_back(i);
+  std::vector<Alike> found;
+  for (auto& [text, rows] : by_text) {
+    const std::string_view first = names[rows.front()];
+    Alike alike{.rows = {}, .prefix = first.size(), .suffix = first.size()};
+    for (const std::size_t row : rows) {
+      const std::string_view other = names[row];
+      const auto same_start = std::ranges::mismatch(first, other).in1 - first.begin();
+      const auto same_end = std::mismatch(first.rbegin(), first.rend(), other.rbegin(), other.rend()).first - first.rbegin();
+      alike.prefix = std::min(alike.prefix, static_cast<std::size_t>(same_start));
+      alike.suffix = std::min(alike.suffix, static_cast<std::size_t>(same_end));
+    }
+    if (alike.prefix == first.size()) continue;  // all of them are one name
+    alike.rows = std::move(rows);
+    found.push_back(std::move(alike));
+  }
+  return found;
+}
+
+// Whether a character can begin at `at`: not inside a number, a code point, or a letter with its marks.
+bool can_begin(std::string_view text, std::size_t at) {
+  if (at == 0 || at >= text.size()) return true;
+  if ((static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80) return false;
+  return !is_digit(text[at - 1]) && first_character(text.substr(at)).columns > 0;
+}
+
+// The start of the name, what differs from the others, and its end, with an … for what is between. The start has `eighths` of the
+// room that the difference leaves.
+std::string cut_around(std::string_view name, std::size_t columns, const Alike& alike, std::size_t eighths) {
+  std::size_t from = alike.prefix;
+  std::size_t to = std::max(from, name.size() - alike.suffix);
+  while (!can_begin(name, from)) --from;
+  while (!can_begin(name, to) || (to < name.size() && to > 0 && is_digit(name[to]))) ++to;
+  constexpr std::size_t kDots = 2;
+  const std::string difference = beginning(name.substr(from, to - from), columns - kDots);
+  to = from + difference.size();
+  std::size_t room = columns - kDots - display_width(difference);
+  std::string text(name.substr(0, prefix_bytes(name.substr(0, from), room * eighths / 8)));
+  room -= display_width(text);
+  if (text.size() < from) text += "…";
+  text += difference;
+  const std::string_view rest = name.substr(to);
+  std::size_t end = suffix_start(rest, room);
+  while (!can_begin(rest, end)) ++end;
+  if (end > 0) text += "…";
+  return text.append(rest.substr(end));
+}
+
+// Shows where names differ that `texts` shows alike, if more names can be told apart then.
+void tell_apart(std::span<const std::string> names, std::span<const std::size_t> columns, std::vector<std::string>& texts) {
+  constexpr std::size_t kNarrowest = 8;
+  const auto distinct = [](const std::vector<std::string>& all) {
+    return std::unordered_set<std::string_view>(all.begin(), all.end()).size();
+  };
+  const std::vector<Alike> groups = find_alike(names, texts);
+  std::size_t most = distinct(texts);
+  std::vector<std::string> best;
+  for (const std::size_t eighths : {4, 5, 3, 6, 2, 1, 0}) {
+    if (groups.empty()) break;
+    std::vector<std::string> tried = texts;
+    for (const Alike& alike : groups) {
+      for (const std::size_t row : alike.rows) {
+        if (columns[row] >= kNarrowest) tried[row] = cut_around(names[row], columns[row], alike, eighths);
+      }
+    }
+    const std::size_t count = distinct(tried);
+    if (count <= most) continue;
+    most = count;
+    best = std::move(tried);
+  }
+  if (!best.empty()) texts = std::move(best);
 }
 
 }  // namespace
@@ -180,6 +270,7 @@ std::vector<std::string> shortened(std::span<const std::string> names, std::span
     best = std::move(texts);
     if (most == 2 * names.size()) break;
   }
+  tell_apart(names, columns, best);
   return best;
 }
 

@@ -19,7 +19,7 @@ std::string beginning(std::string_view text, std::size_t columns);
 std::string shortened(const std::string& text, std::size_t columns);
 
 // The same for the names of one table, each with its own limit. Start and end share the room so that as many names as possible
-// stay distinct and keep their last number, which is often that of a layer.
+// stay distinct and keep their last number, which is often that of a layer. Names that still look alike show where they differ.
 std::vector<std::string> shortened(std::span<const std::string> names, std::span<const std::size_t> columns);
 
 }  // namespace ballast::cli

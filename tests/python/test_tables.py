@@ -177,6 +177,21 @@ class TestColumns:
         for i in (1, 10):
             assert any(re.fullmatch(rf"lang\w*….*\b{i}\.self_attn\.q_proj\.weight", label) for label in labels)
 
+    def test_names_that_look_alike_show_where_they_differ(self, shown, models):
+        norms = [f"language_model.model.layers.{i}.{p}_feedforward_layernorm.weight" for i in range(12) for p in ("pre", "post")]
+        loras = [
+            f"lora_unet_down_blocks_{i}_attentions_{j}_transformer_blocks_0_{layer}.lora_{part}.weight"
+            for i in range(3)
+            for j in range(2)
+            for layer in ("attn1_to_q", "ff_net_0_proj")
+            for part in ("down", "up")
+        ]
+        for names in (norms, loras):
+            save_file({name: np.zeros(4, np.float32) for name in names}, models / "alike.safetensors")
+            text = shown(80, "inspect", "alike.safetensors", "--tensors")
+            labels = {line.split("  ")[0] for line in text.split("\n\n")[1].splitlines()[1:]}
+            assert len(labels) == len(names), text
+
     def test_nan_is_shown_however_narrow_the_terminal(self, shown, models):
         values = np.random.default_rng(3).normal(0, 0.02, (64, 64)).astype(np.float32)
         values[0, :5] = np.nan
