@@ -91,7 +91,7 @@ Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, 
                                                        std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    return wrong(fmt::format("{} {}: expected {}", option, escape(text), expected));
+    return wrong(fmt::format("{} '{}': expected {}", option, escape(text), expected));
   return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
 }
 

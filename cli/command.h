@@ -46,6 +46,11 @@ inline constexpr const char* kQuantizedHelp = "Quantized model: a directory of M
 inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
 inline constexpr const char* kResumeHelp = "Keep finished work in OUT.incomplete if interrupted, and resume from it";
 
+// Checks of values. Their messages follow the name of the option: "--threads is 0, it must be from 1 to 1024".
+CLI::Validator one_of(std::vector<std::string> values);
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+CLI::Validator not_empty();
+
 void add_path(CLI::App& command, std::string& path, const std::string& name = "PATH");
 void add_threads(CLI::App& command, unsigned& threads);
 void add_json(CLI::App& command, bool& json);

@@ -118,7 +118,7 @@ _ballast "$@"
 void add_completion(CLI::App& app, Run& run) {
   auto shell = std::make_shared<std::string>();
   CLI::App* const command = app.add_subcommand("completion", "Print a completion script for bash or zsh");
-  command->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  command->add_option("SHELL", *shell, "bash or zsh")->required()->check(one_of({"bash", "zsh"}));
   command->footer(
       "Examples:\n"
       "  source <(ballast completion bash)\n"

@@ -129,9 +129,10 @@ Exit run_convert(const Options& options) {
   convert->metadata = std::move(*metadata);
   ProgressBar bar("converting");
   convert->work = bar.work(options.threads, options.memory_limit_mb << 20);
-  const auto done = convert_model(*model, options.out, *convert);
+  auto done = convert_model(*model, options.out, *convert);
   bar.clear();
   if (!done) return report(done.error(), kSpelling);
+  done->warnings = spelled(std::move(done->warnings), kSpelling);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) {
     print_json(options, *model, *done, seconds);
@@ -148,17 +149,18 @@ void add_convert(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("convert", "Change dtypes, names, shards, container or metadata");
   add_path(*command, options->in, "IN");
-  command->add_option("OUT", options->out, kOutHelp)->required();
+  command->add_option("OUT", options->out, kOutHelp)->required()->check(not_empty());
   set_choices(
       command
           ->add_option(
               "--dtype", options->dtypes,
-              "Convert floats, or integers, to DTYPE: f32, bf16, f8_e4m3, i8 …; GLOB=DTYPE for matching tensors; repeatable")
+              "Convert all floats, or with an integer DTYPE all integers: f32, bf16, f8_e4m3, i8 …; GLOB=DTYPE converts matching "
+              "tensors; repeatable")
           ->type_name("DTYPE"),
       {"f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i16", "i8", "u8"});
   set_choices(command->add_option("--format", options->format, "Write safetensors or mlx-json (default: by the name of OUT)")
                   ->type_name("FORMAT")
-                  ->check(CLI::IsMember({"safetensors", "mlx-json"}).description("")),
+                  ->check(one_of({"safetensors", "mlx-json"})),
               {"safetensors", "mlx-json"});
   command
       ->add_option("--max-shard-size", options->max_shard_size,
@@ -174,7 +176,7 @@ void add_convert(CLI::App& app, Run& run) {
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")
-      ->check(CLI::Range(16, 1'048'576).description(""));
+      ->check(whole_number(16, 1'048'576));
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   for (CLI::Option* const option : command->get_options()) {

@@ -74,8 +74,8 @@ Exit run_dequantize(const Options& options) {
 void add_dequantize(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("dequantize", "Write the float weights of a quantized model");
-  command->add_option("IN", options->in, kQuantizedHelp)->required();
-  command->add_option("OUT", options->out, kOutHelp)->required();
+  command->add_option("IN", options->in, kQuantizedHelp)->required()->check(not_empty());
+  command->add_option("OUT", options->out, kOutHelp)->required()->check(not_empty());
   set_choices(
       command->add_option("--dtype", options->dtype, "Write f64, f32, f16 or bf16 (default: the original dtype of each tensor)")
           ->type_name("DTYPE"),
@@ -87,7 +87,7 @@ void add_dequantize(CLI::App& app, Run& run) {
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")
-      ->check(CLI::Range(16, 1'048'576).description(""));
+      ->check(whole_number(16, 1'048'576));
   add_json(*command, options->json);
   command->footer(
       "MLX weights come out bit for bit as mlx.core.dequantize gives them on a CPU.\n\n"

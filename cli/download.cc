@@ -75,7 +75,9 @@ Exit run_download(const Options& options) {
 void add_download(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("download", "Download the files of a model and check them");
-  command->add_option("URI", options->uri, "https://…, s3://bucket/folder or hf://org/repo[@revision][/file]")->required();
+  command->add_option("URI", options->uri, "https://…, s3://bucket/folder or hf://org/repo[@revision][/file]")
+      ->required()
+      ->check(not_empty());
   command->add_option("DIR", options->folder, "Output directory (default for hf://: the cache of the hub)");
   command->add_option("--include", options->include, "Download only matching files; repeatable")->type_name("GLOB");
   command->add_option("--exclude", options->exclude, "Leave out matching files; repeatable")->type_name("GLOB");

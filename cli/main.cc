@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,13 +80,37 @@ std::string unexpected_argument(const CLI::App& app) {
   return rest.empty() ? "too many arguments" : fmt::format("unexpected argument '{}'", escape(rest.front()));
 }
 
+// As help calls the option that an error names first: OUT rather than --output, which means the same.
+std::string label(const CLI::App& command, const std::string& name) {
+  const CLI::Option* const option = command.get_option_no_throw(name);
+  return option != nullptr && option->get_positional() ? option->get_name(true) : name;
+}
+
+// CLI11's error about an option, in our words.
+std::string describe_option(const CLI::ParseError& error, const CLI::App& command) {
+  const std::string text = error.what();
+  const std::string name = label(command, text.substr(0, text.find_first_of(": ")));
+  switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
+    case CLI::ExitCodes::RequiredError: return fmt::format("{} is required", name);
+    case CLI::ExitCodes::ArgumentMismatch:
+      if (text.ends_with("override")) return fmt::format("--{} takes no value", name);
+      return text.ends_with("missing") ? fmt::format("{} needs a value", name) : fmt::format("{} is given more than once", name);
+    case CLI::ExitCodes::ValidationError: {
+      const std::size_t colon = text.find(": ");
+      return colon == std::string::npos ? text : fmt::format("{} {}", name, text.substr(colon + 2));
+    }
+    default: return escape(text);
+  }
+}
+
 std::string describe(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty()) return "a command is required";
   if (!first.empty() && app.get_subcommands().empty()) {
     return fmt::format("unknown {} '{}'", first.starts_with('-') ? "option" : "command", escape(first));
   }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) return unexpected_argument(app);
-  return escape(error.what());
+  return describe_option(error, *app.get_subcommands().front());
 }
 
 // A model may have more shards than the soft limit of open files.
@@ -122,7 +148,12 @@ Exit run(int argc, char** argv) {
   add_metadata(app, chosen);
   add_download(app, chosen);
   add_completion(app, chosen);
-  for (CLI::App* const command : app.get_subcommands({})) command->group("Commands");
+  for (CLI::App* const command : app.get_subcommands({})) {
+    command->group("Commands");
+    for (CLI::Option* const option : command->get_options()) {
+      if (option->get_items_expected_max() == 0) option->disable_flag_override();
+    }
+  }
 
   try {
     app.parse(argc, argv);
@@ -175,18 +206,40 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options) {
 void add_read_options(CLI::App& command, ReadOptions& options) {
   command.add_option("--max-header-mb", options.max_header_mb, "Accept headers of at most MB megabytes (default 100)")
       ->type_name("MB")
-      ->check(CLI::Range(1, 1'000'000).description(""));
-  command.add_flag("--reference", options.reference, "Accept whatever the reference reader accepts, such as duplicate names");
+      ->check(whole_number(1, 1'000'000));
+  command.add_flag("--reference", options.reference, "Accept all files that safetensors accepts, also with duplicate names");
 }
 
 void add_path(CLI::App& command, std::string& path, const std::string& name) {
-  command.add_option(name, path, kModelHelp)->required();
+  command.add_option(name, path, kModelHelp)->required()->check(not_empty());
+}
+
+CLI::Validator one_of(std::vector<std::string> values) {
+  return {[values = std::move(values)](const std::string& value) -> std::string {
+            if (std::ranges::find(values, value) != values.end()) return "";
+            const std::span<const std::string> most(values.data(), values.size() - 1);
+            return fmt::format("is '{}', it must be {} or {}", escape(value), fmt::join(most, ", "), values.back());
+          },
+          ""};
+}
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  return {[=](const std::string& value) -> std::string {
+            std::uint64_t number = 0;
+            const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+            const bool is_number = stop == value.data() + value.size() && error == std::errc{};
+            if (is_number && number >= least && number <= most) return "";
+            return fmt::format("is '{}', it must be a number from {} to {}", escape(value), least, most);
+          },
+          ""};
+}
+
+CLI::Validator not_empty() {
+  return {[](const std::string& value) -> std::string { return value.empty() ? "is empty" : ""; }, ""};
 }
 
 void add_threads(CLI::App& command, unsigned& threads) {
-  command.add_option("--threads", threads, "Use N threads (default: one per core)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
+  command.add_option("--threads", threads, "Use N threads (default: one per core)")->type_name("N")->check(whole_number(1, 1024));
 }
 
 namespace {
@@ -209,8 +262,10 @@ void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, 
 
 Exit report(const Error& error) {
   // Settings that several commands have.
-  static const Spelling common{
-      {"allow_loss", "--allow-loss"}, {"max_header_bytes", "--max-header-mb"}, {"memory_limit", "--memory-limit"}};
+  static const Spelling common{{"allow_loss", "--allow-loss"},
+                               {"max_header_bytes", "--max-header-mb"},
+                               {"max_shard_size", "--max-shard-size"},
+                               {"memory_limit", "--memory-limit"}};
   complain("ballast: " + spelled(error.message, common));
   return exit_code(error);
 }

@@ -72,7 +72,9 @@ Exit run_metadata(const Options& options) {
 void add_metadata(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("metadata", "Show or change the metadata of a file");
-  command->add_option("FILE", options->path, "A .safetensors file; to show metadata, also a directory, index or URI")->required();
+  command->add_option("FILE", options->path, "A .safetensors file; to show metadata, also a directory, index or URI")
+      ->required()
+      ->check(not_empty());
   command->add_option("--set", options->set, "Set a key; repeatable")->type_name("K=V")->expected(1)->take_all();
   command->add_option("--unset", options->unset, "Remove a key; repeatable")->type_name("K")->expected(1)->take_all();
   add_read_options(*command, options->read);

@@ -205,7 +205,7 @@ CLI::Option* add_field(CLI::App& command, Options& options, const std::string& f
       .add_option_function<std::string>(
           flags, [&options, field](const std::string& value) { options.settings.fields[field] = value; }, help)
       ->type_name(type)
-      ->check([](const std::string& value) { return value.empty() ? "the value is empty" : ""; });
+      ->check(not_empty());
 }
 
 }  // namespace
@@ -218,8 +218,8 @@ void add_quantize(CLI::App& app, Run& run) {
     options->settings.options[name] = flags.substr(0, flags.find(','));
     set_choices(add_field(*command, *options, flags, name, type, help), std::move(choices));
   };
-  command->add_option("IN,--input", options->in, kModelHelp)->required()->type_name("PATH");
-  command->add_option("OUT,--output", options->out, "Output directory")->required()->type_name("DIR");
+  command->add_option("IN,--input", options->in, kModelHelp)->required()->type_name("PATH")->check(not_empty());
+  command->add_option("OUT,--output", options->out, "Output directory")->required()->type_name("DIR")->check(not_empty());
   field("--bits,--bit-width", "bit_width", "N", "Use N bits per weight: 2, 3, 4, 5, 6 or 8 (default: from the profile)",
         {"2", "3", "4", "5", "6", "8"});
   field("--group-size", "group_size", "N", "Share a scale among N weights: 32, 64, 128, or 256 in Parquet",
@@ -236,7 +236,7 @@ void add_quantize(CLI::App& app, Run& run) {
       ->add_option("--calibration", options->calibration,
                    "Use statistics of layer inputs to reduce the output error; see docs/calibration.md")
       ->type_name("FILE")
-      ->check(CLI::Validator([](const std::string& path) { return path.empty() ? "names no file" : ""; }, ""));
+      ->check(not_empty());
   field("--target-size-mb", "target_model_size_mb", "MB",
         "Choose the bits of each layer so that the output has this size, in 10^6 bytes");
   field("--modality", "modality", "NAME", "Treat the model as text, code, image or audio (default: detected)",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -67,18 +68,26 @@ Exit run_validate(const Options& options) {
   return found->passed ? kDone : kFoundFalse;
 }
 
+// An error unless the text is a number from 0 to 1.
+std::string share(const std::string& text) {
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc{} && stop == text.data() + text.size() && number >= 0 && number <= 1) return "";
+  return fmt::format("is '{}', it must be from 0 to 1", escape(text));
+}
+
 }  // namespace
 
 void add_validate(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand("validate", "Compare a quantized model with its original");
   add_path(*command, options->original, "ORIGINAL");
-  command->add_option("QUANTIZED", options->quantized, kQuantizedHelp)->required();
+  command->add_option("QUANTIZED", options->quantized, kQuantizedHelp)->required()->check(not_empty());
   command
       ->add_option("--min-accuracy", options->min_accuracy,
                    "Require a cosine similarity of at least X for every layer, from 0 (default) to 1")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0).description(""));
+      ->check(CLI::Validator(share, ""));
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
   add_threads(*command, options->threads);
   add_read_options(*command, options->read);

@@ -112,7 +112,7 @@ void add_verify(CLI::App& app, Run& run) {
   add_read_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
-      "Exit codes: 0 no defects, 1 defects found, 3 nothing to check.\n\n"
+      "Exit codes: 0 no defects, 1 defects found, 3 the model cannot be read.\n\n"
       "Examples:\n"
       "  ballast verify model.safetensors\n"
       "  ballast verify Qwen3-0.6B/ --values --sha256");

@@ -113,7 +113,7 @@ class TestInspect:
         try:
             result = run("inspect", sharded)
             assert result.returncode == 0
-            assert result.stderr == "warning: model.safetensors is ignored because model.safetensors.index.json is used\n"
+            assert result.stderr == f"warning: {stray} is ignored because model.safetensors.index.json is used\n"
         finally:
             stray.unlink()
 
@@ -162,7 +162,19 @@ class TestErrors:
             (("--nope",), "unknown option '--nope'; see ballast --help"),
             (("inspect", "a", "--nope"), "unknown option '--nope'; see ballast inspect --help"),
             (("inspect", "a", "b"), "unexpected argument 'b'; see ballast inspect --help"),
+            ((), "a command is required; see ballast --help"),
             (("inspect",), "PATH is required; see ballast inspect --help"),
+            (("inspect", ""), "PATH is empty; see ballast inspect --help"),
+            (("inspect", "a", "--json=1"), "--json takes no value; see ballast inspect --help"),
+            (("inspect", "a", "--filter"), "--filter needs a value; see ballast inspect --help"),
+            (("inspect", "a", "--filter", "b", "--filter", "c"), "--filter is given more than once; see ballast inspect --help"),
+            (("verify", "a", "--threads", "0"), "--threads is '0', it must be a number from 1 to 1024; see ballast verify --help"),
+            (("verify", "a", "--threads", "1.5"), "--threads is '1.5', it must be a number from 1 to 1024; see ballast verify --help"),
+            (("convert", "a", "b", "--format", "x"), "--format is 'x', it must be safetensors or mlx-json; see ballast convert --help"),
+            (("validate", "a", "b", "--min-accuracy", "nan"), "--min-accuracy is 'nan', it must be from 0 to 1; see ballast validate --help"),
+            (("quantize", "a"), "OUT is required; see ballast quantize --help"),
+            (("quantize", "a", "b", "--input", "c"), "IN is given more than once; see ballast quantize --help"),
+            (("completion", "fish"), "SHELL is 'fish', it must be bash or zsh; see ballast completion --help"),
         ],
     )
     def test_wrong_usage_names_the_argument(self, run, arguments, expected):
