@@ -41,13 +41,17 @@ Result<std::vector<double>> parse_timesteps(std::string_view text) {
   return timesteps;
 }
 
+constexpr std::string_view kRecorder = "ballast.calibration.Recorder";
+
 Result<void> check_format(const Metadata& metadata) {
   const auto format = metadata.find("format");
   if (format == metadata.end()) {
-    return fail(Errc::kUnsupported, "the metadata has no format; expected {}", kStatisticsFormat);
+    return fail(Errc::kUnsupported, "not activation statistics: the metadata has no format, expected '{}'; record them with {}",
+                kStatisticsFormat, kRecorder);
   }
   if (format->second != kStatisticsFormat) {
-    return fail(Errc::kUnsupported, "the format is {}; expected {}", quote(format->second), kStatisticsFormat);
+    return fail(Errc::kUnsupported, "not activation statistics: the metadata has format {}, expected '{}'; record them with {}",
+                quote(format->second), kStatisticsFormat, kRecorder);
   }
   return {};
 }

@@ -43,9 +43,12 @@ TEST(StatisticsTable, TakesPlainStatisticsWithNumbersAsVectorsOrScalars) {
 
 TEST(StatisticsTable, MetadataOfAnotherFormatIsUnsupported) {
   const auto open = [](std::string_view metadata) { return StatisticsFile(test::safetensors(with({}), metadata)); };
-  EXPECT_TRUE(fails(open(R"({"format":"pt"})").result(), Errc::kUnsupported, "s: the format is 'pt'; expected timecalib.v1"));
+  EXPECT_TRUE(fails(open(R"({"format":"pt"})").result(), Errc::kUnsupported,
+                    "s: not activation statistics: the metadata has format 'pt', expected 'timecalib.v1'; record them with "
+                    "ballast.calibration.Recorder"));
   EXPECT_TRUE(fails(open(R"({"timesteps":"[0,1]"})").result(), Errc::kUnsupported,
-                    "s: the metadata has no format; expected timecalib.v1"));
+                    "s: not activation statistics: the metadata has no format, expected 'timecalib.v1'; record them with "
+                    "ballast.calibration.Recorder"));
 }
 
 TEST(StatisticsTable, TimestepsAreAListOfDifferentNumbers) {

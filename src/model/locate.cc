@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kNoWeights =
     "no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or weights.mlx";
 
-std::string ignored(std::string_view file, std::string_view used) {
-  return fmt::format("{} is ignored because {} is used", file, used);
+std::string ignored(const std::string& path, std::string_view used) {
+  return fmt::format("{} is ignored because {} is used", shown(path), used);
 }
 
 Result<std::set<std::string>> list_names(const Folder& folder) {
@@ -103,7 +103,7 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
       location->files = {below(single)};
       used = single;
     } else if (std::ranges::find(location->files, below(single)) == location->files.end()) {
-      location->warnings.push_back(ignored(single, used));
+      location->warnings.push_back(ignored(below(single), used));
     }
   }
   if (!location->files.empty()) return location;
@@ -153,7 +153,7 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
     if (!names.contains(std::string(name))) continue;
     if (!used.empty()) {
       const bool is_of_index = std::ranges::find(location.files, join_path(place.path, name)) != location.files.end();
-      if (!is_of_index) location.warnings.push_back(ignored(name, used));
+      if (!is_of_index) location.warnings.push_back(ignored(join_path(place.path, name), used));
       continue;
     }
     used = name;

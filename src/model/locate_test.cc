@@ -74,9 +74,10 @@ TEST(Locate, IndexTakesPrecedenceWithAWarning) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("s.safetensors")));
   EXPECT_EQ(location->index_path, dir.path(kIndex));
-  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored because model.safetensors.index.json is used",
-                                              "weights.safetensors is ignored because model.safetensors.index.json is used",
-                                              "weights.mlx is ignored because model.safetensors.index.json is used"));
+  EXPECT_THAT(location->warnings,
+              ElementsAre(dir.path("model.safetensors") + " is ignored because model.safetensors.index.json is used",
+                          dir.path("weights.safetensors") + " is ignored because model.safetensors.index.json is used",
+                          dir.path("weights.mlx") + " is ignored because model.safetensors.index.json is used"));
 }
 
 TEST(Locate, FileInTheIndexGivesNoWarning) {
@@ -121,7 +122,7 @@ TEST(Locate, ShardsWithoutAnIndexTakePrecedenceOverASingleFile) {
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("m-00001-of-00002.safetensors"), dir.path("m-00002-of-00002.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("model.safetensors is ignored because the set of shards is used"));
+  EXPECT_THAT(location->warnings, ElementsAre(dir.path("model.safetensors") + " is ignored because the set of shards is used"));
 }
 
 TEST(Locate, ErrorNamesTheMissingShardOfASet) {
@@ -184,8 +185,8 @@ TEST(Locate, ModelFileTakesPrecedenceOverWeightsFile) {
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored because model.safetensors is used",
-                                              "weights.mlx is ignored because model.safetensors is used"));
+  EXPECT_THAT(location->warnings, ElementsAre(dir.path("weights.safetensors") + " is ignored because model.safetensors is used",
+                                              dir.path("weights.mlx") + " is ignored because model.safetensors is used"));
 }
 
 TEST(Locate, MlxWeightsTakePrecedenceOverOtherNames) {

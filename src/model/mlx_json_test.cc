@@ -74,7 +74,7 @@ TEST(MlxJsonModel, ErrorsContainTheFileAndTheTensorOnce) {
 
 TEST(MlxJsonModel, OtherSuffixesAreNotMlxJson) {
   EXPECT_TRUE(fails(Model::from_bytes(as_bytes(kDocument), "w.json"), Errc::kCorrupt,
-                    "w.json: not a SafeTensors file; this looks like JSON"));
+                    "w.json: not a SafeTensors file; this looks like JSON: give the path of the weights or of their directory"));
 }
 
 TEST(MlxJsonModel, VerifyHashesTheFileAndReportsValuesThatDoNotFit) {

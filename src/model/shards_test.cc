@@ -104,9 +104,9 @@ TEST(ReadShard, ErrorsInALongHeaderAreTheSameAsInAShortOne) {
 }
 
 TEST(ReadShard, ErrorsContainTheEscapedFile) {
-  EXPECT_TRUE(
-      fails(read_shard("a\n\x1b", open_memory(as_bytes("{}")), {}), Errc::kCorrupt,
-            R"(a\n\x1b: file of 2 bytes is too small for a SafeTensors header (at least 8 bytes); this looks like JSON)"));
+  EXPECT_TRUE(fails(
+      read_shard("a\n\x1b", open_memory(as_bytes("{}")), {}), Errc::kCorrupt,
+      R"(a\n\x1b: file of 2 bytes is too small for a SafeTensors header (at least 8 bytes); this looks like JSON: give the path of the weights or of their directory)"));
   EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(safetensors("[]"))), {}), Errc::kCorrupt,
                     "f: invalid JSON in header: expected '{' at byte 8 of 10"));
 }
@@ -114,7 +114,7 @@ TEST(ReadShard, ErrorsContainTheEscapedFile) {
 TEST(ReadShard, LimitsApply) {
   const std::string file = safetensors(R"({"a":["U8",[0],[0,0]]})");
   EXPECT_TRUE(fails(read_shard("f", open_memory(as_bytes(file)), {.max_header_bytes = 4}), Errc::kCorrupt,
-                    "f: header of 22 bytes exceeds the limit of 4 bytes"));
+                    "f: header of 22 bytes exceeds the limit of 4 bytes; raise max_header_bytes if you trust the file"));
   EXPECT_TRUE(read_shard("f", open_memory(as_bytes(file)), {.strictness = Strictness::kReference}));
 }
 

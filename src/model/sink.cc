@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/mlx_json/file_writer.h"
+#include "format/mlx_json/writer.h"
 #include "format/names.h"
 #include "format/safetensors/layout.h"
 #include "format/safetensors/writer.h"
@@ -23,10 +24,13 @@ std::optional<Format> single_file_format(std::string_view path) {
   return std::nullopt;
 }
 
-Result<void> check_tensors(std::span<const TensorSpec> tensors, const Metadata& metadata) {
+Result<void> check_tensors(std::span<const TensorSpec> tensors, const Metadata& metadata, Format format) {
   TRY(check_names(tensors, metadata));
   for (const TensorSpec& tensor : tensors) {
     TRY(safetensors::data_bytes(tensor));
+    if (format != Format::kMlxJson) continue;
+    const auto writable = mlx_json::check_writable(tensor.dtype);
+    if (!writable) return fail_at(fmt::format("tensor {}", quote(tensor.name)), writable.error());
   }
   return {};
 }
@@ -56,6 +60,13 @@ class WriterSink final : public Sink {
 
 }  // namespace
 
+std::string_view file_suffix(std::string_view path) {
+  for (const std::string_view suffix : {kSafetensorsSuffix, kMlxJsonSuffix}) {
+    if (path.ends_with(suffix)) return suffix;
+  }
+  return foreign_suffix(path);
+}
+
 Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& path, std::vector<TensorSpec> tensors,
                                                            const SinkOptions& options, const WriterExtras& extras) {
   const auto by_suffix = single_file_format(path);
@@ -69,9 +80,9 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
                 escape(path), foreign);
   }
   if (options.max_shard_bytes != 0 && (by_suffix || format != Format::kSafetensors)) {
-    return fail(Errc::kInvalidArgument, "{}: shards can only be written to a directory, as SafeTensors", escape(path));
+    return fail(Errc::kInvalidArgument, "{}: max_shard_size needs a directory as output, with SafeTensors files", escape(path));
   }
-  if (auto checked = check_tensors(tensors, options.metadata); !checked) return fail_at(escape(path), checked.error());
+  if (auto checked = check_tensors(tensors, options.metadata, format); !checked) return fail_at(escape(path), checked.error());
   if (!extras.resume_key.empty() && format != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: only SafeTensors output can be resumed", escape(path));
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ballast/sink.h>
@@ -19,6 +20,9 @@ struct WriterExtras {
   std::string index_metadata;
   unsigned threads = 0;  // for the writer's own work, such as formatting numbers as text; 0: one per core
 };
+
+// The suffix of a path that names a file of weights, not a directory, even if its format cannot be written; otherwise empty.
+std::string_view file_suffix(std::string_view path);
 
 // create_sink() for the library's own jobs.
 Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& path, std::vector<TensorSpec> tensors,

@@ -134,7 +134,7 @@ TEST(Sink, RefusesContradictingOptions) {
   EXPECT_TRUE(fails(create_sink(path, {}, {.format = Format::kMlxJson}), Errc::kInvalidArgument,
                     path + ": the suffix means safetensors, but the requested format is mlx-json"));
   EXPECT_TRUE(fails(create_sink(path, {}, {.max_shard_bytes = 5}), Errc::kInvalidArgument,
-                    path + ": shards can only be written to a directory, as SafeTensors"));
+                    path + ": max_shard_size needs a directory as output, with SafeTensors files"));
   EXPECT_TRUE(fails(create_sink(dir.path("w.mlx"), {{.name = "\xff", .shape = {1}}}), Errc::kInvalidArgument,
                     dir.path("w.mlx") + ": tensor '\\xff': the name is not valid UTF-8"));
   EXPECT_TRUE(fails(create_sink(dir.path("m.gguf"), {}), Errc::kInvalidArgument,

@@ -78,13 +78,14 @@ Result<std::vector<Slice>> parse_slices(std::string_view text) {
 
 Result<SlicePlan> plan_slice(Shape shape, DType dtype, std::span<const Slice> slices) {
   if (slices.size() > shape.size()) {
-    return fail(Errc::kInvalidArgument, "{} slices for {} dimensions", slices.size(), shape.size());
+    return fail(Errc::kInvalidArgument, "{} slices, but shape {} has {} dimension{}", slices.size(), to_string(shape),
+                shape.size(), shape.size() == 1 ? "" : "s");
   }
   std::vector<SliceRange> ranges;
   bool empty = false;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const Slice slice = i < slices.size() ? slices[i] : Slice{};
-    if (slice.step == 0) return fail(Errc::kInvalidArgument, "slice step of dimension {} is 0", i);
+    if (slice.step == 0) return fail(Errc::kInvalidArgument, "dimension {}: the step of a slice cannot be 0", i);
     const bool whole = !slice.start && !slice.stop && slice.step == 1;
     if (!whole && shape[i] > INT64_MAX) return fail(Errc::kUnsupported, "dimension {} of {} is too large to slice", i, shape[i]);
     ranges.push_back(whole ? SliceRange{.start = 0, .step = 1, .count = shape[i]}

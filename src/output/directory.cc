@@ -110,7 +110,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   remove_stale(target);
   if (!fs::exists(target, error)) {
     if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a broken symbolic link", escape(path));
-    if (::access(folder_of(target).c_str(), W_OK) != 0) return fail_here(path, "cannot write", errno);
+    if (::access(folder_of(target).c_str(), W_OK) != 0) return fail_in_folder(path, errno);
     return OutputDirectory(std::move(target), Mode::kNew);
   }
   if (!fs::is_directory(target, error)) {

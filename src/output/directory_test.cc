@@ -147,7 +147,7 @@ TEST(OutputDirectory, ErrorSaysWhatIsInTheWay) {
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("link")), Errc::kWrite,
                     dir.path("link") + ": cannot write: it is a broken symbolic link"));
   EXPECT_TRUE(fails(OutputDirectory::create(dir.path("none/out")), Errc::kWrite,
-                    dir.path("none/out") + ": cannot write: No such file or directory"));
+                    dir.path("none/out") + ": cannot write: No such file or directory; create its folder first"));
 }
 
 }  // namespace

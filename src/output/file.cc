@@ -97,6 +97,12 @@ Result<void> check_output_path(const std::string& path) {
   return fail(Errc::kInvalidArgument, "{}: cannot write to a URI; give a local path", shown(path));
 }
 
+std::unexpected<Error> fail_in_folder(const std::string& path, int error) {
+  auto failed = fail_errno(Errc::kWrite, error, "{}: cannot write", escape(path));
+  if (error == ENOENT) failed.error().message += "; create its folder first";
+  return failed;
+}
+
 Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
   TRY(check_output_path(path));
   if (path.find('\0') != std::string::npos) {
@@ -108,7 +114,7 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
     TRY(check_replaceable(path));
   }
   auto [fd, hidden] = open_unnamed(folder);
-  if (!fd) return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
+  if (!fd) return fail_in_folder(path, errno);
   return OutputFile(std::move(path), std::move(folder), std::move(fd), std::move(hidden));
 }
 

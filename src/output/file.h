@@ -67,6 +67,9 @@ class OutputFile {
 // Fails for URIs, which can only be read.
 Result<void> check_output_path(const std::string& path);
 
+// The error for an output that cannot be created in its folder.
+std::unexpected<Error> fail_in_folder(const std::string& path, int error);
+
 // Fails if `path` exists and is not a regular file or not writable.
 Result<void> check_replaceable(const std::string& path);
 

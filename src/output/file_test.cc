@@ -140,7 +140,7 @@ TEST(OutputFile, ErrorSaysWhatIsInTheWay) {
   EXPECT_TRUE(
       fails(OutputFile::create(dir.path("folder")), Errc::kWrite, dir.path("folder") + ": cannot write: it is a directory"));
   EXPECT_TRUE(fails(OutputFile::create(dir.path("none/out")), Errc::kWrite,
-                    dir.path("none/out") + ": cannot write: No such file or directory"));
+                    dir.path("none/out") + ": cannot write: No such file or directory; create its folder first"));
   EXPECT_TRUE(fails(OutputFile::create("/dev/null"), Errc::kWrite, "/dev/null: cannot write: not a regular file"));
   EXPECT_TRUE(
       fails(OutputFile::create(std::string("a\0b", 3)), Errc::kWrite, "a\\x00b: cannot write: the path contains a NUL byte"));

@@ -100,7 +100,7 @@ class Names {
 
   Result<void> check_used() const {
     for (const auto& [name, used] : used_) {
-      if (!used) return fail(Errc::kInvalidArgument, "{}: {} matches no tensor", field_, quote(name));
+      if (!used) return fail(Errc::kInvalidArgument, "{} {} matches no tensor", field_, quote(name));
     }
     return {};
   }
@@ -137,7 +137,7 @@ class Patterns {
   Result<void> check_used() const {
     const auto unused = std::ranges::find(entries_, false, &Entry::used);
     if (unused == entries_.end()) return {};
-    return fail(Errc::kInvalidArgument, "{}: {} matches no tensor", field_, quote(unused->text));
+    return fail(Errc::kInvalidArgument, "{} {} matches no tensor", field_, quote(unused->text));
   }
 
  private:

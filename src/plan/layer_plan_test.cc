@@ -126,7 +126,7 @@ TEST(LayerPlan, MlxNeedsWholeGroups) {
 TEST(LayerPlan, ReportsUnmatchedNamesFirst) {
   const TestModel model({{.name = "b.weight", .shape = {4, 100}}});
   EXPECT_TRUE(fails(model.plan({.group_size = 64, .format = QuantizeFormat::kMlx, .sensitive_layer_names = {"c.weight"}}),
-                    Errc::kInvalidArgument, "m: sensitive_layer_names: 'c.weight' matches no tensor"));
+                    Errc::kInvalidArgument, "m: sensitive_layer_names 'c.weight' matches no tensor"));
 }
 
 TEST(LayerPlan, SensitiveLayersAreQuantizedUnlessSkipped) {
@@ -199,15 +199,15 @@ TEST(LayerPlan, ExplicitBitsOverrideSensitiveNames) {
 TEST(LayerPlan, UnmatchedPatternsAreErrors) {
   const TestModel model({{.name = "a.weight"}});
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_names = {"a", "b"}}), Errc::kInvalidArgument,
-                    "m: sensitive_layer_names: 'b' matches no tensor"));
+                    "m: sensitive_layer_names 'b' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_names = {"x*"}}), Errc::kInvalidArgument,
-                    "m: sensitive_layer_names: 'x*' matches no tensor"));
+                    "m: sensitive_layer_names 'x*' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_patterns = {"a", "^weight"}}), Errc::kInvalidArgument,
-                    "m: sensitive_layer_patterns: '^weight' matches no tensor"));
+                    "m: sensitive_layer_patterns '^weight' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.layer_bit_widths = {{"a.weigth", 8}}}), Errc::kInvalidArgument,
-                    "m: layer_bit_widths: 'a.weigth' matches no tensor"));
+                    "m: layer_bit_widths 'a.weigth' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.layer_bit_widths = {{"*.bias", 8}}}), Errc::kInvalidArgument,
-                    "m: layer_bit_widths: '*.bias' matches no tensor"));
+                    "m: layer_bit_widths '*.bias' matches no tensor"));
   EXPECT_TRUE(fails(model.plan({.sensitive_layer_patterns = {"("}}), Errc::kInvalidArgument,
                     "m: sensitive_layer_patterns: '(' is not a valid regular expression: missing ): ("));
 }

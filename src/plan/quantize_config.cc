@@ -145,7 +145,8 @@ Result<void> validate(const QuantizeConfig& config) {
   }
   constexpr unsigned kLargestOfMlx = 128;
   if (config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {
-    return fail(Errc::kInvalidArgument, "group_size is {}, with format mlx it must be 32, 64 or 128", config.group_size);
+    return fail(Errc::kInvalidArgument, "group_size is {}{}, with format mlx it must be 32, 64 or 128", config.group_size,
+                Profile(config.deployment_profile) == Profile::kEdge ? " in the profile edge" : "");
   }
   return {};
 }

@@ -207,7 +207,7 @@ DAMAGED_STATISTICS = {
     "half of a weight": (rename("b.weight.x_mean", "c.weight.x_mean"), ["'b.weight.x_mean' is missing"]),
     "another model": (rename("b.weight", "layers.7.weight"), ["'layers.7.weight'", "does not have"]),
     "another tensor": (rename("b.weight.count", "b.weight.median"), ["'b.weight.median'", "the name must be <weight>.x_mean"]),
-    "another format": (describe(format="mlx"), ["the format is 'mlx'; expected timecalib.v1"]),
+    "another format": (describe(format="mlx"), ["not activation statistics: the metadata has format 'mlx', expected 'timecalib.v1'"]),
     "timesteps": (describe(timesteps="[1, 2, 3]"), ["'a.weight.x_mean'", "shape is [4, 128], expected [3, columns]"]),
     "timestep twice": (describe(timesteps="[1, 2, 2, 3]"), ["'timesteps'", "2 is given twice"]),
     "no number": (describe(timesteps='[1, 2, "x", 3]'), ["'timesteps'", "entry 2 is 'x'"]),
@@ -250,7 +250,7 @@ class TestStatisticsThatAreRefused:
             (whole[:-1], "truncated"),
             (whole + b"x", "1 trailing"),
             (b"no statistics at all" * 9, "header of"),
-            (small.path.read_bytes(), "the metadata has no format; expected timecalib.v1"),
+            (small.path.read_bytes(), "not activation statistics: the metadata has no format, expected 'timecalib.v1'"),
         ):
             path.write_bytes(data)
             self.check(run, small, tmp_path, format, path, expected)

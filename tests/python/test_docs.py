@@ -73,7 +73,7 @@ class TestSettings:
 
 def test_diffusion_models_leave_unquantized_what_the_table_says(run, tmp_path):
     told = {"blocks.0.mlp.weight": "4 bits", "blocks.0.proj_out.weight": "4 bits"}
-    roots = re.findall(r"`([^`]+)`", re.search(r"What comes before the names of a whole pipeline, (.*?) is not", DOC, re.DOTALL)[1])
+    roots = re.findall(r"`([^`]+)`", re.search(r"the prefixes of a whole pipeline: (.*?)\n\n", DOC, re.DOTALL)[1])
     for _, inside, begin, outcome in rows_of_table("layers"):
         told |= {f"a{part.upper()}.weight": outcome for part in re.findall(r"`([^`]+)`", inside)}
         told |= {f"{part}weight": outcome for part in re.findall(r"`([^`]+)`", begin)}

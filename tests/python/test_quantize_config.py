@@ -77,8 +77,8 @@ class TestSources:
         refused(run(*odd, "--group-size", 64), 3, advice.format("--group-size", "--keep"))
         variable = os.environ | {"BALLAST_GROUP_SIZE": "64"}
         refused(run(*odd, env=variable), 3, advice.format("BALLAST_GROUP_SIZE", "--keep"))
-        refused(run(*odd, "--config", settings), 2, "sensitive_layer_names: 'nobody' matches no tensor")
-        refused(run(*odd, "--config", settings, "--keep", "b*"), 2, "sensitive_layer_names or --keep: 'b*' matches no tensor")
+        refused(run(*odd, "--config", settings), 2, "sensitive_layer_names 'nobody' matches no tensor")
+        refused(run(*odd, "--config", settings, "--keep", "b*"), 2, "sensitive_layer_names or --keep 'b*' matches no tensor")
         settings.write_text("group_size: 64\n")
         refused(run(*odd, "--config", settings), 3, advice.format("group_size", "--keep"))
         refused(run(*odd, "--config", settings, "--group-size", 64), 3, advice.format("--group-size", "--keep"))
@@ -119,9 +119,9 @@ class TestSources:
         ("min_accuracy: 1.01", "min_accuracy is 1.01, it must be from 0 to 1"),
         ("sensitive_layer_patterns: ['(a']", "sensitive_layer_patterns"),
         ("layer_bit_widths: {easy: 7}", "layer_bit_widths: 'easy' is 7, it must be 2, 3, 4, 5, 6, 8 or 16"),
-        ("layer_bit_widths: {nobody: 4}", "layer_bit_widths: 'nobody' matches no tensor"),
+        ("layer_bit_widths: {nobody: 4}", "layer_bit_widths 'nobody' matches no tensor"),
         ("layer_bit_widths: {norm.weight: 4}", "'norm.weight' is BF16 [256], which format parquet does not quantize; leave it out or set it to 16"),
-        ("sensitive_layer_patterns: ['^nobody$']", "sensitive_layer_patterns: '^nobody$' matches no tensor"),
+        ("sensitive_layer_patterns: ['^nobody$']", "sensitive_layer_patterns '^nobody$' matches no tensor"),
         ("format: gguf", "format is 'gguf', it must be parquet or mlx"),
         ("method: [rtn]", "method is a list"),
         ("[1, 2", "q.yaml"),
@@ -140,11 +140,11 @@ class TestSources:
         for options, expected in (
             (["--bits", 1], "--bits is 1, it must be 2, 3, 4, 5, 6 or 8"),
             (["--group-size", 256, "--format", "mlx"], "--group-size is 256, with format mlx it must be 32, 64 or 128"),
-            (["--profile", "edge", "--format", "mlx"], "--group-size is 256, with format mlx it must be 32, 64 or 128"),
+            (["--profile", "edge", "--format", "mlx"], "--group-size is 256 in the profile edge, with format mlx it must be 32, 64 or 128"),
             (["--min-accuracy", "nan"], "--min-accuracy is nan"),
             (["--modality", "smell"], "--modality is 'smell'"),
             (["--config", tmp_path / "none.yaml"], "none.yaml"),
-            (["--keep", "nobody*"], "--keep: 'nobody*' matches no tensor"),
+            (["--keep", "nobody*"], "--keep 'nobody*' matches no tensor"),
         ):
             refused(run("quantize", model, tmp_path / "out", *options), 2, expected)
         assert run("quantize", model).returncode == 2

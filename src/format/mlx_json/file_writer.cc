@@ -137,12 +137,7 @@ class FileWriter final : public TensorWriter {
 Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::vector<TensorSpec> tensors,
                                                     const TensorWriterOptions& options) {
   std::vector<std::uint64_t> sizes;
-  for (const TensorSpec& tensor : tensors) {
-    if (auto writable = check_writable(tensor.dtype); !writable) {
-      return fail_at(fmt::format("tensor {}", quote(tensor.name)), writable.error());
-    }
-    sizes.push_back(*safetensors::data_bytes(tensor));
-  }
+  for (const TensorSpec& tensor : tensors) sizes.push_back(*safetensors::data_bytes(tensor));
   TRY(output.add(kSingleFiles[2]));
   for (const Companion& companion : options.companions) {
     TRY(output.add(companion));

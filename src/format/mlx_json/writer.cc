@@ -13,7 +13,7 @@ namespace ballast::mlx_json {
 
 Result<void> check_writable(DType dtype) {
   if (find_spelling(dtype) != nullptr) return {};
-  return fail(Errc::kWrite, "MLX JSON cannot store {}; convert it, for example to F32 or BF16, or leave it out", name(dtype));
+  return fail(Errc::kWrite, "MLX JSON cannot store {}; convert it, for example to F32 or BF16, or exclude it", name(dtype));
 }
 
 void append_document_begin(const Metadata& metadata, std::string& out) {

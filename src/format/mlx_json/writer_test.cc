@@ -46,7 +46,7 @@ TEST(MlxJsonWriter, DocumentWithoutTensorsOrMetadata) {
 TEST(MlxJsonWriter, DtypesWithoutANameCannotBeWritten) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kBool, DType::kU64}) EXPECT_TRUE(check_writable(dtype));
   EXPECT_TRUE(fails(check_writable(DType::kF8E4M3), Errc::kWrite,
-                    "MLX JSON cannot store F8_E4M3; convert it, for example to F32 or BF16, or leave it out"));
+                    "MLX JSON cannot store F8_E4M3; convert it, for example to F32 or BF16, or exclude it"));
   for (const DType dtype : {DType::kF4, DType::kF6E2M3, DType::kF8E8M0, DType::kC64}) EXPECT_FALSE(check_writable(dtype));
 }
 

@@ -347,7 +347,9 @@ Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uin
   if (length > options.max_header_bytes) {
     const std::string_view guess = guess_format(front);
     if (!guess.empty()) return fail(Errc::kCorrupt, "not a SafeTensors file{}", guess);
-    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes", length, options.max_header_bytes);
+    const bool may_be_header = length <= file_size - kLengthBytes;
+    return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes; {}", length, options.max_header_bytes,
+                may_be_header ? "raise max_header_bytes if you trust the file" : "the file is damaged or not a SafeTensors file");
   }
   const auto data_start = checked_add(kLengthBytes, length);
   if (!data_start || *data_start > file_size) {

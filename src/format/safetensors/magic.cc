@@ -21,7 +21,7 @@ constexpr std::array kMagics{
           .guess = "; this looks like a Git LFS pointer: run `git lfs pull` to download the file"},
     Magic{.bytes = "PK\x03\x04"sv,
           .guess = "; this looks like a ZIP archive, such as torch.save() writes: save the weights as SafeTensors first"},
-    Magic{.bytes = "GGUF"sv, .guess = "; this looks like a GGUF file, which cannot be read"},
+    Magic{.bytes = "GGUF"sv, .guess = "; this looks like a GGUF file, which Ballast does not read: use the SafeTensors version of the model"},
     Magic{.bytes = "PAR1"sv, .guess = "; this looks like a Parquet file: give the path of its directory"},
     Magic{.bytes = "\x93NUMPY"sv, .guess = "; this looks like a NumPy array: save it as SafeTensors first"},
     Magic{.bytes = "\x89HDF"sv, .guess = "; this looks like an HDF5 file: save the weights as SafeTensors first"},
@@ -30,7 +30,7 @@ constexpr std::array kMagics{
     Magic{.bytes = "\x80\x04"sv, .guess = kPickle},
     Magic{.bytes = "\x80\x05"sv, .guess = kPickle},
     Magic{.bytes = "<"sv, .guess = "; this looks like an HTML page, perhaps a server's error message: download the file again"},
-    Magic{.bytes = "{"sv, .guess = "; this looks like JSON"},
+    Magic{.bytes = "{"sv, .guess = "; this looks like JSON: give the path of the weights or of their directory"},
 };
 
 // A single byte may also be the low byte of a header's length, so the bytes after it must be text too.

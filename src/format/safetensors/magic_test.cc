@@ -15,7 +15,8 @@ TEST(Magic, KnownFormatsAreNamed) {
             "; this looks like a Git LFS pointer: run `git lfs pull` to download the file");
   EXPECT_EQ(guess_format(as_bytes("PK\3\4\0\0\b\b"sv)),
             "; this looks like a ZIP archive, such as torch.save() writes: save the weights as SafeTensors first");
-  EXPECT_EQ(guess_format(as_bytes("GGUF\3\0\0\0"sv)), "; this looks like a GGUF file, which cannot be read");
+  EXPECT_EQ(guess_format(as_bytes("GGUF\3\0\0\0"sv)),
+            "; this looks like a GGUF file, which Ballast does not read: use the SafeTensors version of the model");
   EXPECT_EQ(guess_format(as_bytes("PAR1\x15\4\x15\xa0"sv)), "; this looks like a Parquet file: give the path of its directory");
   EXPECT_EQ(guess_format(as_bytes("\x93NUMPY\1\0"sv)), "; this looks like a NumPy array: save it as SafeTensors first");
   EXPECT_EQ(guess_format(as_bytes("\x89HDF\r\n\x1a\n"sv)),
@@ -30,7 +31,7 @@ TEST(Magic, KnownFormatsAreNamed) {
               "; this looks like an HTML page, perhaps a server's error message: download the file again");
   }
   for (const auto json : {"{\n  \"error\": 1}"sv, "{}"sv, "{\"a\": 1}"sv}) {
-    EXPECT_EQ(guess_format(as_bytes(json)), "; this looks like JSON");
+    EXPECT_EQ(guess_format(as_bytes(json)), "; this looks like JSON: give the path of the weights or of their directory");
   }
 }
 
@@ -52,7 +53,8 @@ TEST(Magic, GuessIsAddedToTheError) {
                     "not a SafeTensors file; this looks like a Git LFS "
                     "pointer: run `git lfs pull` to download the file"));
   EXPECT_TRUE(fails(parse_header(as_bytes("{}"), 2), Errc::kCorrupt,
-                    "file of 2 bytes is too small for a SafeTensors header (at least 8 bytes); this looks like JSON"));
+                    "file of 2 bytes is too small for a SafeTensors header (at least 8 bytes); this looks like JSON: give the "
+                    "path of the weights or of their directory"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "jobs/convert/selection.h"
 
 #include <algorithm>
+#include <map>
 #include <ranges>
 
 #include <ballast/convert.h>
@@ -17,6 +18,17 @@ bool is_integer(NumberKind kind) { return kind == NumberKind::kSigned || kind ==
 
 bool same_kind(DType a, DType b) {
   return info(a).kind == info(b).kind || (is_integer(info(a).kind) && is_integer(info(b).kind));
+}
+
+std::string_view kind_name(DType dtype) {
+  switch (info(dtype).kind) {
+    case NumberKind::kBool: return "BOOL";
+    case NumberKind::kSigned:
+    case NumberKind::kUnsigned: return "integer";
+    case NumberKind::kFloat: return "floating-point";
+    case NumberKind::kComplex: break;
+  }
+  return "complex";
 }
 
 // Records which patterns of an option matched.
@@ -82,9 +94,23 @@ Result<void> check_renames(std::span<const Rename> renames) {
   for (const Rename& rename : renames) {
     const auto stars = std::ranges::count(rename.from, '*');
     if (const auto wanted = std::ranges::count(rename.to, '*'); wanted > stars) {
-      return fail(Errc::kInvalidArgument, "rename {} to {}: FROM has {} stars, TO has {}; TO cannot have more",
-                  quote(rename.from), quote(rename.to), stars, wanted);
+      return fail(Errc::kInvalidArgument, "rename: the new name {} has more stars ({}) than the old name {} ({})",
+                  quote(rename.to), wanted, quote(rename.from), stars);
     }
+  }
+  return {};
+}
+
+// Names of the output that two tensors would have.
+Result<void> check_distinct(const Selection& selection) {
+  std::map<std::string_view, std::string_view> sources;  // by the new name
+  for (std::size_t i = 0; i < selection.targets.size(); ++i) {
+    const std::string_view source = selection.sources[i]->name;
+    const auto [other, is_new] = sources.emplace(selection.targets[i].name, source);
+    if (is_new) continue;
+    return fail(Errc::kInvalidArgument,
+                "rename: tensors {} and {} would both be named {}; use a '*' in the new name for each in the old",
+                quote(other->second), quote(source), quote(other->first));
   }
   return {};
 }
@@ -129,7 +155,8 @@ std::optional<std::string> apply_rename(const Rename& rename, std::string_view n
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options) {
   TRY(check_renames(options.renames));
   if (options.dtype && !can_convert(DType::kF32, *options.dtype)) {
-    return fail(Errc::kUnsupported, "cannot convert to {}", name(*options.dtype));
+    return fail(Errc::kUnsupported, "dtype {}: other dtypes cannot be converted to it; leave the option out to copy tensors",
+                name(*options.dtype));
   }
   Patterns include("include", options.include);
   Patterns exclude("exclude", options.exclude);
@@ -162,13 +189,22 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
     if (renamed[i]) continue;
     return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(options.renames[i].from));
   }
+  if (!options.renames.empty()) {
+    if (auto distinct = check_distinct(selection); !distinct) return fail_at(escape(model.path()), distinct.error());
+  }
+  if (selection.targets.empty() && !model.tensors().empty()) {
+    selection.warnings.push_back("no tensor is left to write: all are excluded");
+  }
   if (options.dtype && meant == 0 && !selection.targets.empty()) {
-    selection.warnings.push_back(fmt::format(
-        "no tensor has a dtype of the same kind as {}; name tensors by a pattern to convert them anyway", name(*options.dtype)));
+    selection.warnings.push_back(
+        fmt::format("dtype {}: there are no {} tensors to convert; name others by a pattern, such as '*={}'",
+                    name(*options.dtype), kind_name(*options.dtype), name(*options.dtype)));
   }
   if (unconvertible > 0) {
-    selection.warnings.push_back(fmt::format("{} of F6 keep their dtype, because F6 has no standard packing",
-                                             unconvertible == 1 ? "1 tensor" : fmt::format("{} tensors", unconvertible)));
+    selection.warnings.push_back(fmt::format("{} because F6 has no standard packing",
+                                             unconvertible == 1
+                                                 ? "1 tensor of F6 keeps its dtype,"
+                                                 : fmt::format("{} tensors of F6 keep their dtype,", unconvertible)));
   }
   return selection;
 }

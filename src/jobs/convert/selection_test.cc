@@ -56,7 +56,7 @@ TEST_F(Selecting, TakesEverythingAsItIs) { EXPECT_EQ(select({}), "f:F32 i:I32 no
 
 TEST_F(Selecting, ADTypeIsForItsKind) {
   EXPECT_EQ(select({.dtype = DType::kBF16}),
-            "f:BF16 i:I32 norm.h:BF16 b:BOOL s:F6_E2M3 (1 tensor of F6 keep their dtype, because F6 has no standard packing)");
+            "f:BF16 i:I32 norm.h:BF16 b:BOOL s:F6_E2M3 (1 tensor of F6 keeps its dtype, because F6 has no standard packing)");
   EXPECT_EQ(select({.dtype = DType::kU8}), "f:F32 i:U8 norm.h:F16 b:BOOL s:F6_E2M3 ");
 }
 
@@ -66,8 +66,9 @@ TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
                     .exclude = {"s"}}),
             "f:F64 i:U8 norm.h:BF16 b:F64 ");
   EXPECT_EQ(select({.dtype = DType::kI8, .include = {"f"}}),
-            "f:F32 (no tensor has a dtype of the same kind as I8; name tensors by a pattern to convert them anyway)");
-  EXPECT_EQ(select({.dtype = DType::kF6E2M3}), "cannot convert to F6_E2M3");
+            "f:F32 (dtype I8: there are no integer tensors to convert; name others by a pattern, such as '*=I8')");
+  EXPECT_EQ(select({.dtype = DType::kF6E2M3}),
+            "dtype F6_E2M3: other dtypes cannot be converted to it; leave the option out to copy tensors");
   EXPECT_EQ(select({.dtype_rules = {{.pattern = "s", .dtype = DType::kF32}}}),
             "m: tensor 's': F6_E2M3 cannot be converted to F32");
 }
@@ -75,6 +76,14 @@ TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
 TEST_F(Selecting, IncludesExcludesAndRenames) {
   EXPECT_EQ(select({.include = {"*h", "f", "i"}, .exclude = {"i"}, .renames = {{.from = "norm.*", .to = "n.*"}}}),
             "f:F32 n.h:F16 ");
+  EXPECT_EQ(select({.exclude = {"*"}}), "(no tensor is left to write: all are excluded)");
+}
+
+TEST_F(Selecting, RenamesThatGiveTwoTensorsOneNameAreErrors) {
+  EXPECT_TRUE(fails(select_tensors(*model_, {.renames = {{.from = "*", .to = "x"}}}), Errc::kInvalidArgument,
+                    "m: rename: tensors 'f' and 'i' would both be named 'x'; use a '*' in the new name for each in the old"));
+  EXPECT_EQ(select({.renames = {{.from = "f", .to = "i"}}}),
+            "m: rename: tensors 'f' and 'i' would both be named 'i'; use a '*' in the new name for each in the old");
 }
 
 TEST_F(Selecting, UnmatchedPatternsAreErrors) {
@@ -83,7 +92,7 @@ TEST_F(Selecting, UnmatchedPatternsAreErrors) {
   EXPECT_EQ(select({.dtype_rules = {{.pattern = "x", .dtype = DType::kF32}}}), "m: dtype 'x' matches no tensor");
   EXPECT_EQ(select({.renames = {{.from = "x", .to = "y"}}}), "m: rename 'x' matches no tensor");
   EXPECT_TRUE(fails(select_tensors(*model_, {.renames = {{.from = "f", .to = "*"}}}), Errc::kInvalidArgument,
-                    "rename 'f' to '*': FROM has 0 stars, TO has 1; TO cannot have more"));
+                    "rename: the new name '*' has more stars (1) than the old name 'f' (0)"));
 }
 
 }  // namespace

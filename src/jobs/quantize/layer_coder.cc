@@ -109,7 +109,9 @@ Result<void> LayerCoder::check(const WeightLayout& layout, const TensorBlock& bl
                          fmt::format("values of {} {} are too large for F32", name(layout.dtype), rows));
     }
     return fail_tensor(layout.name, Errc::kCorrupt,
-                       fmt::format("{} of {} values {} are NaN or infinite", count, sums.count, rows));
+                       fmt::format("{} of {} values {} {} NaN or infinite; repair the weights, or leave the tensor unquantized "
+                                   "with sensitive_layer_names",
+                                   count, sums.count, rows, count == 1 ? "is" : "are"));
   }
   const auto is_finite = [](float value) { return std::isfinite(value); };
   if (!std::ranges::all_of(buffers.scales, is_finite) || !std::ranges::all_of(buffers.offsets, is_finite)) {

@@ -15,6 +15,7 @@
 #include "jobs/quantize/choose_layers.h"
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
+#include "model/sink.h"
 #include "model/state.h"
 #include "output/file.h"
 #include "quantize/gptq.h"
@@ -261,9 +262,9 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
 
 Result<void> check_directory(const Model& model, const std::string& directory) {
   TRY(check_output_path(directory));
-  if (directory.ends_with(".safetensors")) {
-    return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without .safetensors",
-                escape(directory));
+  if (const std::string_view suffix = file_suffix(directory); !suffix.empty()) {
+    return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without {}", escape(directory),
+                suffix);
   }
   for (const ModelFile& file : model.files()) {
     std::error_code different;

@@ -166,7 +166,9 @@ TEST_P(Quantizing, RefusesNan) {
     values.replace(400, 4, test::raw({bad}));
     write({{"w", DType::kF32, {16, 64}, values}});
     EXPECT_TRUE(fails(quantize(options()), Errc::kCorrupt,
-                      fmt::format("{}: tensor 'w': 1 of 1024 values in rows 0 to 15 are NaN or infinite", dir_.path("in"))));
+                      fmt::format("{}: tensor 'w': 1 of 1024 values in rows 0 to 15 is NaN or infinite; "
+                                  "repair the weights, or leave the tensor unquantized with sensitive_layer_names",
+                                  dir_.path("in"))));
     EXPECT_FALSE(fs::exists(dir_.path("out")));
   }
 }

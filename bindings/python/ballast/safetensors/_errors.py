@@ -44,7 +44,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"{_TENSOR}\w+ \[.*\] needs \d+ bytes, got \d+", "invalid shape, data type, or offset for tensor"),
         (r"(tensors are incomplete|tensor index \d+)", "invalid shape, data type, or offset for tensor"),
         (r"(tensors cover|file is truncated)", "incomplete metadata, file not fully covered"),
-        (r"cannot (write|move the file into place): (?P<why>.*)", "I/O error: {why}"),
+        (r"cannot (write|move the file into place): (?P<why>[^;]*)", "I/O error: {why}"),
     )
 )
 
