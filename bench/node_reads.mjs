@@ -174,7 +174,7 @@ if (values.task !== undefined) {
     const ms = ({ median, most }) => `${median.toFixed(1)} ms (${most.toFixed(1)})`.padStart(20);
     const mb = ({ median, most }) => `${median.toFixed(0)} MB (${most.toFixed(0)})`.padStart(20);
     console.log(`bench/node_reads.mjs --repetitions ${repetitions}
-Node ${process.versions.node}, ${availableParallelism()} cores; in the page cache; median (most) of ${repetitions}
+Node ${process.versions.node}, ${availableParallelism()} cores; in the page cache; median (max) of ${repetitions}
 
 2 GiB: open, and 1 MiB of it as view and copy
   open                         ${ms(large('open'))}

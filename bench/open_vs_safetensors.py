@@ -161,7 +161,7 @@ def print_table(result):
     for line in lines:
         print(line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:])), sep="  ")
     print(f"\n4 GiB opens in {result['size_ratio']:.2f} of the time of 4 MiB (at most {MOST_SIZE_RATIO})")
-    print("a lookup is find() here, get_slice() there, which a Python call is part of")
+    print("a lookup is find() in Ballast and get_slice(), a Python call, in safetensors")
 
 
 def measure(driver, folder, repetitions):

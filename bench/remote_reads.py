@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts what reading parts of a model on a server takes: bytes, requests, time with a delay before each answer, and memory."""
+"""Counts what reading parts of a model on a server takes: bytes, requests, time with a delay before each response, and memory."""
 
 import argparse
 import mmap
@@ -48,7 +48,7 @@ def part_reads(folder):
         server.files["/large.safetensors"] = content
         server.etags["/large.safetensors"] = '"large"'
         uri = f"{server.url}/large.safetensors"
-        print(f"{'of a file of 2 GiB':<34} {'requests':>8} {'bytes':>14} {'of need':>8} {'time':>12}")
+        print(f"{'of a file of 2 GiB':<34} {'requests':>8} {'bytes':>14} {'/needed':>8} {'time':>12}")
         opened = []
         count(server, "open", 0, lambda: opened.append(ballast.open(uri)))
         tensor = opened[0]["layers.1.weight"]
@@ -65,7 +65,7 @@ def small_tensors(milliseconds):
     with RangeServer({"/many.safetensors": safetensors.numpy.save(tensors)}) as server:
         server.delay = milliseconds / 1e3
         uri = f"{server.url}/many.safetensors"
-        print(f"\n10,000 tensors, {milliseconds:g} ms before each answer")
+        print(f"\n10,000 tensors, {milliseconds:g} ms before each response")
         before = time.perf_counter()
         loaded = ballast.open(uri).load()
         all_together = time.perf_counter() - before
@@ -78,7 +78,7 @@ def small_tensors(milliseconds):
         for name in [f"t{9_999 - i}" for i in range(some)]:
             opened[name][...]
         each = (time.perf_counter() - before) / some
-        print(f"{'one after the other':<34} {10_000:8} requests  {each * 10_000:9.2f} s, by {some} of them: {each * 10_000 / all_together:.0f}x")
+        print(f"{'one by one':<34} {10_000:8} requests  {each * 10_000:9.2f} s, estimated from {some}: {each * 10_000 / all_together:.0f}x")
 
 
 def memory(folder):

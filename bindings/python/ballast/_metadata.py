@@ -29,7 +29,7 @@ def edit_metadata(
         unset: Keys to remove, before `set` is applied. A key that does not exist raises ArgumentError.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
 
-    Returns "unchanged" if the metadata already was so, else "in place" or "rewritten".
+    Returns "unchanged" if the metadata already had these values, else "in place" or "rewritten".
 
     >>> ballast.save({"a": np.zeros(2)}, out / "a.safetensors", metadata={"source": "example"})
     >>> ballast.edit_metadata(out / "a.safetensors", set={"license": "MIT"}, unset=["source"])
