@@ -207,13 +207,14 @@ class Validation {
 };
 
 // The original as mlx-lm has it, if only that has the names of the quantized model.
-Result<std::optional<Model>> arrange_like(const Model& original, const WeightsReader& quantized) {
+Result<MlxArrangement> arrange_like(const Model& original, const WeightsReader& quantized) {
+  MlxArrangement none;
   const auto is_here = [&](const TensorInfo& tensor) { return quantized.find(tensor.name) != nullptr; };
-  if (quantized.scheme() != "mlx" || std::ranges::all_of(original.tensors(), is_here)) return std::nullopt;
+  if (quantized.scheme() != "mlx" || std::ranges::all_of(original.tensors(), is_here)) return none;
   auto arrangement = arrange_for_mlx_lm(original);
   if (!arrangement && arrangement.error().code != Errc::kUnsupported) return std::unexpected(arrangement.error());
-  if (!arrangement) return std::nullopt;
-  return std::move(arrangement->model);
+  if (!arrangement) return none;
+  return arrangement;
 }
 
 }  // namespace
@@ -227,9 +228,12 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
     return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));
   }
   const WeightsReader& reader = reader_of(weights);
-  const std::optional<Model> arranged = TRY(arrange_like(original, reader));
-  auto report = Validation(arranged ? *arranged : original, reader, options).run();
-  if (report) report->source_bytes = original.file_size();
+  MlxArrangement arrangement = TRY(arrange_like(original, reader));
+  auto report = Validation(arrangement.model_or(original), reader, options).run();
+  if (!report || !arrangement.model) return report;
+  report->source_bytes = original.file_size();
+  report->left_out = std::move(arrangement.left_out);
+  report->notes.emplace_back("compared with the tensors of the original as mlx-lm arranges them");
   return report;
 }
 

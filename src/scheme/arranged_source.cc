@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,14 +12,11 @@
 #include "base/try.h"
 #include "format/safetensors/layout.h"
 #include "model/state.h"
+#include "scheme/matrix.h"
 #include "source/uri.h"
 
 namespace ballast {
 namespace {
-
-std::uint64_t product(std::span<const std::uint64_t> numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{1}, std::multiplies<>());
-}
 
 // One tensor of the file, with the numbers that reading it needs.
 struct Entry {
@@ -32,26 +27,6 @@ struct Entry {
   std::uint64_t size = 0;        // of an element, in bytes; 1 if parts are taken whole
   std::uint64_t run = 0;         // elements that are consecutive in the tensor and in the view; 0 if parts are taken whole
 };
-
-// The last axes whose elements follow each other in the tensor as in the view.
-std::uint64_t consecutive(const StridedView& view) {
-  std::uint64_t run = 1;
-  for (std::size_t axis = view.shape.size(); axis-- > 0;) {
-    if (view.strides[axis] != run && view.shape[axis] != 1) break;
-    run *= view.shape[axis];
-  }
-  return run;
-}
-
-// Where the element `index` of a view is in its tensor.
-std::uint64_t position(const StridedView& view, std::uint64_t index) {
-  std::uint64_t at = view.offset;
-  for (std::size_t axis = view.shape.size(); axis-- > 0;) {
-    at += index % view.shape[axis] * view.strides[axis];
-    index /= view.shape[axis];
-  }
-  return at;
-}
 
 // Rows of a view whose elements are apart in the tensor, gathered: what neighboring reads need is read once.
 struct Slab {
@@ -138,7 +113,7 @@ class ArrangedSource final : public Source {
     while (!out.empty()) {
       const std::uint64_t skip = offset % run_bytes;
       const std::size_t bytes = std::min<std::uint64_t>(out.size(), run_bytes - skip);
-      const std::uint64_t at = position(entry.tensor.view, offset / run_bytes * entry.run) * entry.size + skip;
+      const std::uint64_t at = entry.tensor.view.position(offset / run_bytes * entry.run) * entry.size + skip;
       ranges.push_back({.offset = at, .out = out.first(bytes)});
       offset += bytes;
       out = out.subspan(bytes);
@@ -194,7 +169,7 @@ class ArrangedSource final : public Source {
     const std::uint64_t length = along_rows ? columns : count;
     const std::uint64_t step = along_rows ? column_step : row_step;
     const std::uint64_t line_bytes = ((length - 1) * step + 1) * entry.size;
-    const std::uint64_t begin = position(view, first * columns);
+    const std::uint64_t begin = view.position(first * columns);
     std::vector<std::byte> read(std::min(lines, lines_at_once(line_bytes)) * line_bytes);
     for (std::uint64_t line = 0; line < lines;) {
       const std::uint64_t now = std::min(lines - line, read.size() / line_bytes);
@@ -241,40 +216,11 @@ Result<Entry> make_entry(ArrangedTensor tensor) {
   }
   entry.size = bits(first.dtype) / 8;
   entry.part_bytes = product(entry.tensor.view.shape) * entry.size;
-  entry.run = consecutive(entry.tensor.view);
+  entry.run = entry.tensor.view.run();
   return entry;
 }
 
 }  // namespace
-
-StridedView StridedView::whole(Shape shape) {
-  StridedView view{.shape = {shape.begin(), shape.end()}, .offset = 0, .strides = std::vector<std::uint64_t>(shape.size())};
-  std::uint64_t step = 1;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    view.strides[axis] = step;
-    step *= shape[axis];
-  }
-  return view;
-}
-
-bool StridedView::is_whole(Shape of) const {
-  return offset == 0 && product(shape) == product(of) && (product(shape) == 0 || consecutive(*this) == product(shape));
-}
-
-StridedView StridedView::transposed() const {
-  StridedView view = *this;
-  std::swap(view.shape.back(), view.shape[shape.size() - 2]);
-  std::swap(view.strides.back(), view.strides[shape.size() - 2]);
-  return view;
-}
-
-StridedView StridedView::every(std::size_t axis, std::uint64_t first, std::uint64_t step, std::uint64_t count) const {
-  StridedView view = *this;
-  view.offset += first * view.strides[axis];
-  view.shape[axis] = count;
-  view.strides[axis] *= step;
-  return view;
-}
 
 std::vector<std::uint64_t> ArrangedTensor::shape() const {
   std::vector<std::uint64_t> all = view.shape;

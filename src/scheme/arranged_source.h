@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -10,26 +9,10 @@
 #include <ballast/model.h>
 #include <ballast/tensor.h>
 
+#include "scheme/strided_view.h"
 #include "source/source.h"
 
 namespace ballast {
-
-// Elements of a tensor in another order: element [i, j, …] of the view is element offset + i·strides[0] + j·strides[1] + … of the
-// tensor.
-struct StridedView {
-  std::vector<std::uint64_t> shape;
-  std::uint64_t offset = 0;
-  std::vector<std::uint64_t> strides;
-
-  // The tensor as it is.
-  static StridedView whole(Shape shape);
-  bool is_whole(Shape shape) const;
-
-  // With the last two axes exchanged; the view has at least two.
-  StridedView transposed() const;
-  // Every `step`-th index of an axis, from `first` on, `count` in all.
-  StridedView every(std::size_t axis, std::uint64_t first, std::uint64_t step, std::uint64_t count) const;
-};
 
 // A tensor that is made of others: the view of one, or a stack of the same view of several, along a new first axis.
 struct ArrangedTensor {

@@ -202,7 +202,7 @@ Result<Prepared> prepare(const QuantizeInput& input) {
   TRY(uncalibrated.scheme().check_names(model.path(), weights));
   std::unique_ptr<Calibration> calibration;
   if (!options.calibration.empty()) {
-    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality));
+    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality, input.arrangement.renamed));
   }
   const LayerCoder coder(model, input.source, options.config, calibration.get(), options.work);
   OutputPlan output = TRY(describe_output(coder, plan, options, modality));

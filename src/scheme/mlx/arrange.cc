@@ -12,6 +12,7 @@
 #include "scheme/arranged_source.h"
 #include "scheme/matrix.h"
 #include "scheme/mlx/mlx_lm.h"
+#include "scheme/mlx/name_pattern.h"
 
 namespace ballast {
 namespace {
@@ -86,7 +87,11 @@ class Arranger {
     for (Output& output : outputs_) TRY(finish_stack(output));
     note_changes();
     TRY(arrange_head());
-    for (const Output& output : outputs_) list_unquantized(output);
+    for (const Output& output : outputs_) {
+      list_unquantized(output);
+      list_renamed(output);
+    }
+    for (const std::string& name : done_.left_out) done_.renamed.try_emplace(name);
     if (changed_ > 0 || !done_.left_out.empty() || outputs_.size() != model_.tensors().size()) {
       std::vector<ArrangedTensor> tensors;
       for (Output& output : outputs_) tensors.push_back(std::move(output.tensor));
@@ -272,6 +277,14 @@ class Arranger {
     const ArrangedTensor& tensor = output.tensor;
     const bool is_matrix = is_quantizable(*tensor.parts.front()) || tensor.stacked;
     if (is_matrix && (output.keep || !tensor.name.ends_with(kWeight))) done_.unquantized.push_back(tensor.name);
+  }
+
+  void list_renamed(const Output& output) {
+    const ArrangedTensor& tensor = output.tensor;
+    for (const TensorInfo* const part : tensor.parts) {
+      std::vector<std::string>& names = done_.renamed[std::string(part->name)];
+      if (!tensor.stacked) names.push_back(tensor.name);
+    }
   }
 
   const Model& model_;

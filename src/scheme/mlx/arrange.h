@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,8 +17,9 @@ struct MlxArrangement {
   std::optional<Model> model;            // reads from the original, which must outlive it; empty: the same tensors
   std::vector<std::string> left_out;     // tensors of the original that are not in it
   std::vector<std::string> unquantized;  // its tensors of two or more dimensions that mlx-lm cannot hold quantized
-  std::vector<std::string> notes;        // what was done, for the user
-  std::vector<std::pair<std::string, std::string>> config;  // members to set in config.json: names and JSON
+  std::map<std::string, std::vector<std::string>, std::less<>> renamed;  // all of the original, and those made of each alone
+  std::vector<std::string> notes;                                        // what was done, for the user
+  std::vector<std::pair<std::string, std::string>> config;               // members to set in config.json: names and JSON
 
   const Model& model_or(const Model& original) const { return model ? *model : original; }
 };

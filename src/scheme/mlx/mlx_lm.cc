@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace ballast {
 namespace {
@@ -141,7 +140,7 @@ constexpr std::string_view kOtherParts = "mlx-lm regroups its weights in a way t
 constexpr std::string_view kLanguageHead = "language_model.lm_head.weight";
 constexpr std::string_view kLanguageEmbedding = "language_model.model.embed_tokens.weight";
 
-// The architectures of mlx-lm 0.32, and the names that it maps to them.
+// The architectures of mlx-lm 0.32.2, and the names that it maps to them.
 constexpr std::array kArchitectures{
     MlxArchitecture{.model_type = "apertus"},
     MlxArchitecture{.model_type = "cohere", .rules = kPlain, .head = MlxHead::kTied},
@@ -208,10 +207,6 @@ constexpr std::array kArchitectures{
     MlxArchitecture{
         .model_type = "nemotron_h", .rules = kNemotronH, .head = MlxHead::kAlways, .embedding = "backbone.embeddings.weight"},
     MlxArchitecture{.model_type = "nemotron-nas", .rules = kPlain},
-    MlxArchitecture{.model_type = "olmo",
-                    .output_layer = "model.transformer.ff_out.weight",
-                    .embedding = "model.transformer.wte.weight",
-                    .tie_key = "weight_tying"},
     MlxArchitecture{.model_type = "olmo2", .rules = kPlain},
     MlxArchitecture{.model_type = "olmo3", .rules = kPlain},
     MlxArchitecture{.model_type = "olmoe", .rules = kMoe},
@@ -232,29 +227,37 @@ constexpr std::array kArchitectures{
     MlxArchitecture{.model_type = "stablelm", .rules = kPlain, .head = MlxHead::kAlways},
     MlxArchitecture{.model_type = "starcoder2", .rules = kPlain},
     MlxArchitecture{.model_type = "telechat3", .rules = kPlain},
+    MlxArchitecture{.model_type = "xverse", .rules = kPlain},
 
     MlxArchitecture{.model_type = "afm7", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "afmoe", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "baichuan_m1", .refusal = kNormalizesHead},
+    MlxArchitecture{.model_type = "bailing_hybrid", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "bailing_moe", .refusal = kNormalizesHead},
     MlxArchitecture{.model_type = "bailing_moe_linear", .refusal = kNormalizesHead},
+    MlxArchitecture{.model_type = "bailing_moe_v3", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "bitnet", .refusal = "mlx-lm packs its ternary weights"},
     MlxArchitecture{.model_type = "dbrx", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "deepseek_v3", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "deepseek_v32", .refusal = kSplitsKv},
+    MlxArchitecture{.model_type = "deepseek_v41", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "deepseek_v41_text", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "falcon_h1", .refusal = "mlx-lm multiplies its weights by the multipliers of the config"},
+    MlxArchitecture{.model_type = "gear", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "gemma3n", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "gemma4", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "gemma4_text", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "gemma4_unified", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "glm4_moe_lite", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "glm_moe_dsa", .refusal = kSplitsKv},
+    MlxArchitecture{.model_type = "gptj", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "granitemoehybrid", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "hunyuan", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "iquestloopcoder", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "joyai_llm_flash", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "kimi_k2", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "kimi_k25", .refusal = kSplitsKv},
+    MlxArchitecture{.model_type = "kimi_k3", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "kimi_linear", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "kimi_vl", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "laguna", .refusal = kOtherParts},
@@ -264,13 +267,22 @@ constexpr std::array kArchitectures{
     MlxArchitecture{.model_type = "longcat_flash", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "longcat_flash_ngram", .refusal = kSplitsKv},
     MlxArchitecture{.model_type = "mimo_v2_flash", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "minimax_m3_vl", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "mistral4", .refusal = kSplitsKv},
+    MlxArchitecture{.model_type = "muse_glimmer", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "muse_spark", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "nanbeige", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "nanochat", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "olmo", .refusal = "mlx-lm reads only the layout of the hf_olmo package"},
+    MlxArchitecture{.model_type = "olmo_hybrid", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "phi-msft", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "phi3small", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "phixtral", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "pixtral", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "plamo", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "plamo2", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "plamo3", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "prism_hadamard_qwen35", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "qwen", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "qwen3_5", .refusal = kAddsToNorms},
     MlxArchitecture{.model_type = "qwen3_5_moe", .refusal = kAddsToNorms},
@@ -279,62 +291,17 @@ constexpr std::array kArchitectures{
     MlxArchitecture{.model_type = "recurrent_gemma", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "rwkv7", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "solar_open", .refusal = kOtherParts},
+    MlxArchitecture{.model_type = "spark2_5", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "step3p5", .refusal = kAddsToNorms},
+    MlxArchitecture{.model_type = "talkie", .refusal = kOtherParts},
     MlxArchitecture{.model_type = "youtu_llm", .refusal = kOtherParts},
 };
-
-bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
-
-bool match(std::string_view pattern, std::string_view name, MlxMatch& found) {
-  while (!pattern.empty() && pattern.front() != '*' && pattern.front() != '#') {
-    if (name.empty() || name.front() != pattern.front()) return false;
-    pattern.remove_prefix(1);
-    name.remove_prefix(1);
-  }
-  if (pattern.empty()) return name.empty();
-  if (pattern == "*") {
-    found.texts.push_back(name);
-    return true;
-  }
-  if (pattern.front() == '#') {
-    const auto length = static_cast<std::size_t>(std::ranges::find_if_not(name, is_digit) - name.begin());
-    std::uint64_t number = 0;
-    if (std::from_chars(name.data(), name.data() + length, number).ec != std::errc() || length == 0) return false;
-    found.number = number;
-    return match(pattern.substr(1), name.substr(length), found);
-  }
-  for (std::size_t length = 0; length <= name.size(); ++length) {
-    found.texts.push_back(name.substr(0, length));
-    if (match(pattern.substr(1), name.substr(length), found)) return true;
-    found.texts.pop_back();
-  }
-  return false;
-}
 
 }  // namespace
 
 const MlxArchitecture* find_mlx_architecture(std::string_view model_type) {
   const auto found = std::ranges::find(kArchitectures, model_type, &MlxArchitecture::model_type);
   return found == kArchitectures.end() ? nullptr : &*found;
-}
-
-std::optional<MlxMatch> match_mlx_name(std::string_view pattern, std::string_view name) {
-  MlxMatch found;
-  if (!match(pattern, name, found)) return std::nullopt;
-  return found;
-}
-
-std::string fill_mlx_name(std::string_view pattern, const MlxMatch& match) {
-  std::string name;
-  auto next = match.texts.begin();
-  for (const char letter : pattern) {
-    if (letter == '*') {
-      name += *next++;
-    } else {
-      name += letter;
-    }
-  }
-  return name;
 }
 
 }  // namespace ballast

@@ -1,19 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
-
-#include <ballast/error.h>
-#include <ballast/model.h>
 
 namespace ballast {
 
-// How mlx-lm holds the weights of the architectures that it knows. Facts from mlx_lm.models 0.32; see
+// How mlx-lm holds the weights of the architectures that it knows. Facts from mlx_lm.models 0.32.2; see
 // docs/formats/mlx-quantized.md.
 
 // What is done with a tensor whose name matches a rule.
@@ -58,13 +51,5 @@ struct MlxArchitecture {
 
 // Null for an architecture that mlx-lm does not have.
 const MlxArchitecture* find_mlx_architecture(std::string_view model_type);
-
-// The texts of `*` in a name that matches, and the number of `#`.
-struct MlxMatch {
-  std::vector<std::string_view> texts;
-  std::optional<std::uint64_t> number;
-};
-std::optional<MlxMatch> match_mlx_name(std::string_view pattern, std::string_view name);
-std::string fill_mlx_name(std::string_view pattern, const MlxMatch& match);
 
 }  // namespace ballast
