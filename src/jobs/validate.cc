@@ -206,11 +206,15 @@ class Validation {
   std::uint64_t total_ = 0;
 };
 
-// The original as mlx-lm has it, if only that has the names of the quantized model.
+// The original as mlx-lm has it, if some of its names or shapes are not those of the quantized model.
 Result<MlxArrangement> arrange_like(const Model& original, const WeightsReader& quantized) {
   MlxArrangement none;
-  const auto is_here = [&](const TensorInfo& tensor) { return quantized.find(tensor.name) != nullptr; };
-  if (quantized.scheme() != "mlx" || std::ranges::all_of(original.tensors(), is_here)) return none;
+  const auto is_here = [&](const TensorInfo& tensor) {
+    const Weight* const found = quantized.find(tensor.name);
+    return found != nullptr && std::ranges::equal(found->shape, tensor.shape);
+  };
+  const bool same = quantized.weights().size() == original.tensors().size() && std::ranges::all_of(original.tensors(), is_here);
+  if (quantized.scheme() != "mlx" || same) return none;
   auto arrangement = arrange_for_mlx_lm(original);
   if (!arrangement && arrangement.error().code != Errc::kUnsupported) return std::unexpected(arrangement.error());
   if (!arrangement) return none;

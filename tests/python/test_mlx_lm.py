@@ -57,7 +57,7 @@ def test_mlx_lm_loads_every_tensor(name, run, tmp_path):
             continue
         module = module_of(model, base)
         values = mx.dequantize(found[path], found[base + ".scales"], found[base + ".biases"], module.group_size, module.bits)
-        assert relative_error(values, expected) < (0.01 if module.bits == 8 else 0.12), path  # 4 bits in groups of 32: about .08
+        assert relative_error(values, expected) < (0.015 if module.bits == 8 else 0.12), path  # 4 bits in groups of 32: about .08
         quantized += 1
     assert quantized == done["quantized_tensors"] > 0
 
@@ -76,7 +76,7 @@ def test_every_architecture_of_mlx_lm_is_arranged_or_refused(model_type, run, tm
     else:
         assert done.returncode == 3
         assert f"cannot quantize model_type '{model_type}' for mlx-lm: mlx-lm " in done.stderr
-        assert done.stderr.endswith("; use --format parquet\n")
+        assert done.stderr.endswith("; use the parquet format\n")
 
 
 @pytest.mark.parametrize("name", ["llama-tied", "qwen3"])

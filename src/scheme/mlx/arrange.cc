@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::string_view kOtherFormat = "use format parquet";
+constexpr std::string_view kOtherFormat = "use the parquet format";
 
 // A tensor of the arranged model, and what it is made of.
 struct Output {

@@ -68,7 +68,7 @@ TEST_F(ArrangingForMlxLm, RefusesAnOutputLayerThatMlxLmCannotHave) {
   EXPECT_EQ(made.error().message,
             dir_.path("m") +
                 ": tensor 'lm_head.weight': mlx-lm uses the embedding of model_type 'gemma' as its output layer, but "
-                "the values differ; use format parquet");
+                "the values differ; use the parquet format");
 }
 
 TEST_F(ArrangingForMlxLm, StacksExpertsByNumber) {
@@ -92,7 +92,7 @@ TEST_F(ArrangingForMlxLm, RefusesIncompleteExperts) {
   ASSERT_FALSE(gap);
   EXPECT_THAT(gap.error().message,
               HasSubstr("tensor 'l.mlp.experts.2.up_proj.weight': cannot stack the experts for mlx-lm: number "
-                        "1 is missing; use format parquet"));
+                        "1 is missing; use the parquet format"));
   const auto other = arrange(config, {matrix("l.mlp.experts.0.up_proj.weight"),
                                       {"l.mlp.experts.1.up_proj.weight", DType::kF32, {1, 4}, std::string(16, '\0')}});
   ASSERT_FALSE(other);
@@ -116,7 +116,7 @@ TEST_F(ArrangingForMlxLm, RefusesArchitecturesThatMlxLmChangesInOtherWays) {
   EXPECT_EQ(made.error().message,
             dir_.path("m") +
                 ": cannot quantize model_type 'deepseek_v3' for mlx-lm: mlx-lm splits kv_b_proj into embed_q "
-                "and unembed_out; use format parquet");
+                "and unembed_out; use the parquet format");
 }
 
 TEST_F(ArrangingForMlxLm, NotesAnUnknownArchitecture) {
