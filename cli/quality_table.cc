@@ -72,6 +72,7 @@ Json report_json(const QuantizeReport& report) {
   }
   return {{"compression_ratio", report.compression_ratio()},
           {"bits_per_weight", report.bits_per_weight},
+          {"bits_per_weight_total", report.bits_per_weight_total},
           {"cosine_similarity", report.quality.cosine_similarity},
           {"relative_rmse", report.quality.relative_rmse},
           {"sqnr_db", number(report.quality.sqnr_db)},
@@ -83,6 +84,8 @@ Json report_json(const QuantizeReport& report) {
           {"passed", report.passed},
           {"quantized_tensors", report.layers.size()},
           {"kept_tensors", report.unquantized},
+          {"left_out", report.left_out},
+          {"notes", report.notes},
           {"calibration", calibration_json(report.calibration)},
           {"files", report.files},
           {"layers", std::move(layers)}};
@@ -150,7 +153,9 @@ void print_calibration(const CalibrationReport& calibration) {
 
 void print_totals(const QuantizeReport& report) {
   const double ratio = report.compression_ratio();
-  if (!report.layers.empty()) print("{:.2f} bits per weight, ", report.bits_per_weight);
+  if (!report.layers.empty()) {
+    print("{:.2f} bits per weight, {:.2f} over all tensors, ", report.bits_per_weight, report.bits_per_weight_total);
+  }
   print("{} {}: {} to {}\n", tinted(Tone::kBold, fmt::format("{:.2f}x", std::max(ratio, 1 / ratio))),
         ratio < 1 ? "larger" : "smaller", human_bytes(report.source_bytes), human_bytes(report.bytes));
   if (report.layers.empty()) return;

@@ -14,7 +14,7 @@ nlohmann::ordered_json report_json(const QuantizeReport& report);
 // A table of the worst layers, or of all, worst first.
 void print_layers(const QuantizeReport& report, double min_accuracy, bool all);
 
-// "4.50 bits per weight, 3.54x smaller: 1.19 GB to 337 MB" and the total metrics.
+// "4.50 bits per weight, 4.51 over all tensors, 3.54x smaller: 1.19 GB to 337 MB" and the total metrics.
 void print_totals(const QuantizeReport& report);
 
 // The number of layers with statistics.

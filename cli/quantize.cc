@@ -110,6 +110,8 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
                     {"format", name(config.format)},
                     {"modality", name(plan.modality)},
                     {"key", plan.key},
+                    {"left_out", plan.left_out},
+                    {"notes", plan.notes},
                     {"source_bytes", plan.source_bytes},
                     {"bytes", plan.bytes},
                     {"layers", std::move(layers)}};
@@ -161,6 +163,7 @@ Exit run_quantize(const Options& options) {
     bar.clear();
     if (!plan) return report(plan.error(), settings->spelling);
     note_format();
+    for (const std::string& text : plan->notes) note(text);
     print_plan(options, config, *plan);
     return kDone;
   }
@@ -168,6 +171,7 @@ Exit run_quantize(const Options& options) {
   bar.clear();
   if (!done) return report(done.error(), settings->spelling);
   note_format();
+  for (const std::string& text : done->notes) note(text);
   done->warnings = spelled(std::move(done->warnings), settings->spelling);
   for (const std::string& warning : done->warnings) warn(warning);
   const bool was_done = done->up_to_date;
@@ -183,6 +187,8 @@ Exit run_quantize(const Options& options) {
     }
     validated->calibration = std::move(done->calibration);
     validated->modality = done->modality;
+    validated->notes = std::move(done->notes);
+    validated->left_out = std::move(done->left_out);
     validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
     *done = std::move(*validated);
   }

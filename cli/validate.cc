@@ -47,6 +47,7 @@ Exit run_validate(const Options& options) {
       validate_model(*model, options.quantized, {.min_accuracy = options.min_accuracy, .work = bar.work(options.threads)});
   bar.clear();
   if (!found) return report(found.error());
+  for (const std::string& text : found->notes) note(text);
   for (const std::string& warning : found->warnings) warn(warning);
   if (options.json) {
     Json json{{"original", without_secrets(options.original)},

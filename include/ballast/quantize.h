@@ -53,25 +53,29 @@ struct CalibrationReport {
 };
 
 struct QuantizeReport {
-  std::vector<LayerReport> layers;  // quantized tensors, in model order
-  std::uint64_t unquantized = 0;    // tensors left unquantized
-  std::vector<std::string> files;   // weight files
-  std::uint64_t source_bytes = 0;   // size of the weight files read
-  std::uint64_t bytes = 0;          // size of the weight files written
-  Quality quality;                  // mean over all layers, weighted by parameter count
-  double bits_per_weight = 0;       // of the quantized weights, including scales and offsets
+  std::vector<LayerReport> layers;   // quantized tensors, in model order
+  std::uint64_t unquantized = 0;     // tensors left unquantized
+  std::vector<std::string> files;    // weight files
+  std::uint64_t source_bytes = 0;    // size of the weight files read
+  std::uint64_t bytes = 0;           // size of the weight files written
+  Quality quality;                   // mean over all layers, weighted by parameter count
+  double bits_per_weight = 0;        // of the quantized weights, including scales and offsets
+  double bits_per_weight_total = 0;  // the same over all tensors, unquantized ones included
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
   bool passed = true;       // every layer reaches min_accuracy
   bool up_to_date = false;  // an earlier run had finished; nothing was written, and `layers` is empty
   std::vector<std::string> warnings;
+  std::vector<std::string> notes;     // how tensors were arranged for mlx-lm
+  std::vector<std::string> left_out;  // tensors of the model that are not in the output
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
 };
 
 // Quantizes a model into a directory, block by block in bounded memory. Copies the files beside the weights. The output bytes
 // depend only on the model, the config and the calibration file. With fail_fast, a layer below min_accuracy is
-// Errc::kBelowMinimum, and nothing is written.
+// Errc::kBelowMinimum, and nothing is written. In the MLX format, tensors get the names and shapes that mlx-lm has for the
+// model_type of the config; a model_type for which that is not possible is kUnsupported.
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
 
 // What quantize_model() would do with one tensor.
@@ -92,7 +96,9 @@ struct QuantizePlan {
   std::uint64_t source_bytes = 0;    // size of the weight files that would be read
   std::uint64_t bytes = 0;           // total of all layers
   Modality modality = Modality::kUnknown;
-  std::string key;  // hash of the settings and the model's files: equal plans have equal keys
+  std::string key;                    // hash of the settings and the model's files: equal plans have equal keys
+  std::vector<std::string> notes;     // how tensors would be arranged for mlx-lm
+  std::vector<std::string> left_out;  // tensors of the model that would not be in the output
 };
 
 // Computes what quantize_model() would do, without writing anything. Quantizes layers on trial where the plan depends on the

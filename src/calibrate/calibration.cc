@@ -19,10 +19,17 @@ double damping_of(const LayerStatistics& layer) {
 }  // namespace
 
 Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, const Model& model, const Plan& plan,
-                                                       const QuantizeConfig& config, Modality modality) {
+                                                       const QuantizeConfig& config, Modality modality,
+                                                       const Statistics::Renamed& renamed) {
   auto statistics = TRY(Statistics::open(path, config.calibration_samples));
+  const std::vector<std::string> dropped = statistics.rename(renamed);
   TRY(statistics.check_fits(model, plan.layers()));
   std::unique_ptr<Calibration> calibration(new Calibration(std::move(statistics), model, plan, config));
+  if (!dropped.empty()) {
+    calibration->warnings_.push_back(fmt::format(
+        "the statistics of {} of the model's tensors are not used, because the output has them stacked or not at all: {}{}",
+        dropped.size(), quote(dropped.front()), dropped.size() > 1 ? ", ..." : ""));
+  }
   TRY(calibration->prepare(modality));
   return calibration;
 }

@@ -28,9 +28,11 @@ struct LayerInputs {
 // Input statistics of a model, and the decisions that follow from them for the whole model.
 class Calibration {
  public:
-  // Reads and checks everything but the Hessians. Model and config are borrowed.
+  // Reads and checks everything but the Hessians. Model and config are borrowed. `renamed` is for a model whose tensors have
+  // other names than those in the file.
   static Result<std::unique_ptr<Calibration>> open(const std::string& path, const Model& model, const Plan& plan,
-                                                   const QuantizeConfig& config, Modality modality);
+                                                   const QuantizeConfig& config, Modality modality,
+                                                   const Statistics::Renamed& renamed = {});
 
   const Statistics& statistics() const { return statistics_; }
   bool covers(std::size_t tensor) const;

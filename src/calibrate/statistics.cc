@@ -125,6 +125,25 @@ Result<void> Statistics::read_hessian(std::string_view weight, std::uint64_t fir
   return {};
 }
 
+std::vector<std::string> Statistics::rename(const Renamed& renamed) {
+  std::vector<std::string> dropped;
+  std::map<std::string, WeightStatistics, std::less<>> weights;
+  std::set<std::string, std::less<>> left_out;
+  for (const auto& [weight, found] : table_.weights) {
+    const auto names = renamed.find(weight);
+    for (const std::string& name : names == renamed.end() ? std::vector{weight} : names->second) {
+      weights.insert_or_assign(name, found);
+      if (left_out_.contains(weight)) left_out.insert(name);
+    }
+    if (names != renamed.end() && names->second.empty()) dropped.push_back(weight);
+  }
+  table_.weights = std::move(weights);
+  left_out_ = std::move(left_out);
+  names_.clear();
+  for (const auto& [weight, found] : table_.weights) names_.push_back(weight);
+  return dropped;
+}
+
 Result<void> Statistics::check_fits(const Model& model, std::span<const LayerPlan> plans) const {
   for (const auto& [weight, found] : table_.weights) {
     const TensorInfo* const tensor = model.find(weight);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -47,6 +48,11 @@ class Statistics {
   Result<LayerStatistics> read(std::string_view weight) const;
   // Copies whole rows from `first_row` on, to fill `rows`.
   Result<void> read_hessian(std::string_view weight, std::uint64_t first_row, std::span<float> rows) const;
+
+  // Names of tensors, and of those that a model has in their place: none if they are stacked or left out.
+  using Renamed = std::map<std::string, std::vector<std::string>, std::less<>>;
+  // Moves statistics to the new names. Returns the weights whose statistics are dropped, because there is no new name.
+  std::vector<std::string> rename(const Renamed& renamed);
 
   // Checks that every weight is a tensor of the model and has as many columns. `plans` are the model's.
   Result<void> check_fits(const Model& model, std::span<const LayerPlan> plans) const;

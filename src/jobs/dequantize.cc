@@ -16,6 +16,7 @@
 #include "jobs/companions.h"
 #include "model/sink.h"
 #include "scheme/decoded_source.h"
+#include "scheme/mlx/arrange.h"
 #include "scheme/parquet/metadata.h"
 #include "scheme/reader.h"
 #include "source/uri.h"
@@ -131,6 +132,17 @@ class Dequantization {
   std::uint64_t total_ = 0;
 };
 
+// A warning if the tensors have names that only mlx-lm reads.
+std::optional<std::string> describe_names(const WeightsReader& reader) {
+  if (reader.scheme() != "mlx" || !reader.config()) return std::nullopt;
+  const std::string& type = reader.config()->model_type;
+  const auto found =
+      std::ranges::find_if(reader.weights(), [&](const Weight& weight) { return is_arranged_name(type, weight.name); });
+  if (found == reader.weights().end()) return std::nullopt;
+  return fmt::format("tensors have the names and shapes of mlx-lm, such as {}, not those of the original {} model",
+                     quote(found->name), quote(type));
+}
+
 }  // namespace
 
 Result<ConvertReport> dequantize_model(const std::string& quantized, const std::string& path, const DequantizeOptions& options) {
@@ -162,6 +174,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
     report.converted += reader.weights()[i].is_quantized() ? 1 : 0;
     report.data_bytes += safetensors::data_bytes(specs[i]).value_or(0);
   }
+  if (auto names = describe_names(reader)) report.warnings.push_back(std::move(*names));
   for (const TensorWriter::File& file : sink->files()) report.files.push_back({.path = file.path, .bytes = file.bytes});
   return report;
 }

@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "jobs/quantize/report.h"
 #include "model/state.h"
+#include "scheme/mlx/arrange.h"
 #include "scheme/reader.h"
 #include "source/path/path.h"
 #include "source/uri.h"
@@ -155,6 +156,7 @@ class Validation {
                           .source_bytes = original_.file_size(),
                           .bytes = quantized_.file_size(),
                           .modality = modality()};
+    Unquantized others;
     std::size_t block = 0;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       QualitySums sums;
@@ -162,6 +164,8 @@ class Validation {
       const Weight& tensor = *pairs_[i].quantized;
       if (!tensor.is_quantized()) {
         ++report.unquantized;
+        others.parameters += pairs_[i].original->elements();
+        others.bytes += pairs_[i].original->bytes();
         if (differs_[i])
           report.warnings.push_back(fmt::format("tensor {} is unquantized, but differs from the original", quote(tensor.name)));
         continue;
@@ -178,7 +182,7 @@ class Validation {
                                .equalized = tensor.storage.equalized,
                                .quality = quality_of(sums)});
     }
-    summarize_layers(report, options_.min_accuracy);
+    summarize_layers(report, others, options_.min_accuracy);
     report.passed = report.passed && std::ranges::find(differs_, true) == differs_.end();
     return report;
   }
@@ -202,6 +206,21 @@ class Validation {
   std::uint64_t total_ = 0;
 };
 
+// The original as mlx-lm has it, if some of its names or shapes are not those of the quantized model.
+Result<MlxArrangement> arrange_like(const Model& original, const WeightsReader& quantized) {
+  MlxArrangement none;
+  const auto is_here = [&](const TensorInfo& tensor) {
+    const Weight* const found = quantized.find(tensor.name);
+    return found != nullptr && std::ranges::equal(found->shape, tensor.shape);
+  };
+  const bool same = quantized.weights().size() == original.tensors().size() && std::ranges::all_of(original.tensors(), is_here);
+  if (quantized.scheme() != "mlx" || same) return none;
+  auto arrangement = arrange_for_mlx_lm(original);
+  if (!arrangement && arrangement.error().code != Errc::kUnsupported) return std::unexpected(arrangement.error());
+  if (!arrangement) return none;
+  return arrangement;
+}
+
 }  // namespace
 
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options) {
@@ -212,7 +231,14 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   if (weights.scheme() == kPlain) {
     return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));
   }
-  return Validation(original, reader_of(weights), options).run();
+  const WeightsReader& reader = reader_of(weights);
+  MlxArrangement arrangement = TRY(arrange_like(original, reader));
+  auto report = Validation(arrangement.model_or(original), reader, options).run();
+  if (!report || !arrangement.model) return report;
+  report->source_bytes = original.file_size();
+  report->left_out = std::move(arrangement.left_out);
+  report->notes.emplace_back("compared with the tensors of the original as mlx-lm arranges them");
+  return report;
 }
 
 }  // namespace ballast

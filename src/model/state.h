@@ -51,9 +51,11 @@ struct Model::State {
 
 // Gives other parts of the library access to the files of a model.
 struct ModelAccess {
-  // Makes a model of decoded weights. `source` presents them as one SafeTensors file; `path` is used in messages.
-  static Result<Model> open_decoded(std::unique_ptr<Source> source, const std::string& path, std::optional<Folder> folder,
-                                    std::optional<ModelConfig> config, std::vector<std::string> warnings, Decoded decoded) {
+  // Makes a model of tensors that are computed when they are read. `source` presents them as one SafeTensors file; `path` is used
+  // in messages.
+  static Result<Model> open_virtual(std::unique_ptr<Source> source, const std::string& path, std::optional<Folder> folder,
+                                    std::optional<ModelConfig> config, std::vector<std::string> warnings,
+                                    std::optional<Decoded> decoded) {
     auto model = Model::open_source(std::move(source), path, {});
     if (!model) return model;
     model->state_->folder = std::move(folder);

@@ -157,7 +157,7 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   }
   auto source = open_decoded(std::move(weights), dtype);
   if (!source) return fail_at(shown(path), source.error());
-  return ModelAccess::open_decoded(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings),
+  return ModelAccess::open_virtual(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings),
                                    std::move(decoded));
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ballast/dtype.h>
@@ -64,6 +65,7 @@ struct OutputPlan {
   std::string key;         // hash of the settings and the model's files, stored with the result
   std::string resume_key;  // also covers when the files changed; empty: not resumable
   std::vector<Companion> companions;
+  std::vector<std::pair<std::string, std::string>> config_members;  // names and JSON, to be set in config.json
 
   std::uint64_t parameter_count() const;
 };

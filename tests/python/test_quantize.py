@@ -23,7 +23,7 @@ GROUPS = (32, 64, 128)
 MLX = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 FULL = bool(os.environ.get("BALLAST_FULL"))
 
-KEYS = {"compression_ratio", "bits_per_weight", "cosine_similarity", "relative_rmse", "model_size_mb", "modality", "bit_width",
+KEYS = {"compression_ratio", "bits_per_weight", "bits_per_weight_total", "cosine_similarity", "relative_rmse", "model_size_mb", "modality", "bit_width",
         "quantization_time_s", "passed", "layers"}  # fmt: skip
 LAYER_KEYS = {"name", "bits", "group_size", "cosine_similarity", "relative_rmse", "bytes"}
 

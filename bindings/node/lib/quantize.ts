@@ -83,7 +83,10 @@ export interface QuantizeReport {
   bytes: number;
   modelSizeMb: number;
   compressionRatio: number;
+  /** Of the quantized tensors. */
   bitsPerWeight: number;
+  /** Of all tensors. */
+  bitsPerWeightTotal: number;
   cosineSimilarity: number;
   relativeRmse: number;
   sqnrDb: number;
@@ -95,6 +98,10 @@ export interface QuantizeReport {
   /** An earlier run had finished; nothing was written. */
   upToDate: boolean;
   warnings: string[];
+  /** How tensors were arranged for mlx-lm. */
+  notes: string[];
+  /** Tensors of the model that are not in the output. */
+  leftOut: string[];
 }
 
 export interface ValidateOptions extends WorkOptions {

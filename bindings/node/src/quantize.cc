@@ -88,12 +88,15 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("modelSizeMb", Napi::Number::New(env, static_cast<double>(report.bytes) / 1e6));
   made.Set("compressionRatio", Napi::Number::New(env, report.compression_ratio()));
   made.Set("bitsPerWeight", Napi::Number::New(env, report.bits_per_weight));
+  made.Set("bitsPerWeightTotal", Napi::Number::New(env, report.bits_per_weight_total));
   set_quality(made, report.quality);
   made.Set("modality", modality_value(env, report.modality));
   made.Set("calibration", calibration_value(env, report.calibration));
   made.Set("passed", Napi::Boolean::New(env, report.passed));
   made.Set("upToDate", Napi::Boolean::New(env, report.up_to_date));
   made.Set("warnings", texts_value(env, report.warnings));
+  made.Set("notes", texts_value(env, report.notes));
+  made.Set("leftOut", texts_value(env, report.left_out));
   return made;
 }
 

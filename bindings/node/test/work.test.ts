@@ -88,6 +88,8 @@ describe('quantizeModel()', () => {
     const out = join(folder, 'q');
     const report = await quantizeModel(sample, out, { bitWidth: 4, groupSize: 32, layerBitWidths: { embed: 8 } });
     expect(report).toMatchObject({ unquantized: 1, passed: true, upToDate: false, modality: null, calibration: null, bitsPerWeight: 9 });
+    expect(report.bitsPerWeightTotal).toBeGreaterThan(9);
+    expect([report.notes, report.leftOut]).toEqual([[], []]);
     expect(report.layers).toMatchObject([{ name: 'embed.weight', bits: 8, groupSize: 32, shape: [64, 32], dtype: 'BF16', outputError: null }]);
     expect(report.modelSizeMb).toBe(report.bytes / 1e6);
     const validated = await validateModel(await openModel(sample), out, { minAccuracy: 0.99 });

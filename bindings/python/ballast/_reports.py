@@ -54,7 +54,8 @@ class QuantizeReport:
     source_bytes: int
     bytes: int
     compression_ratio: float
-    bits_per_weight: float
+    bits_per_weight: float  #: of the quantized tensors
+    bits_per_weight_total: float  #: of all tensors
     cosine_similarity: float
     relative_rmse: float
     sqnr_db: float
@@ -64,6 +65,8 @@ class QuantizeReport:
     passed: bool  #: whether every layer reaches `min_accuracy`
     up_to_date: bool  #: whether the output was already complete, so that nothing was written
     warnings: list[str]
+    notes: list[str]  #: how tensors were arranged for mlx-lm
+    left_out: list[str]  #: tensors of the model that are not in the output
 
     @property
     def model_size_mb(self) -> float:

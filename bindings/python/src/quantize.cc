@@ -111,6 +111,7 @@ nb::dict describe(const QuantizeReport& report) {
   made["bytes"] = report.bytes;
   made["compression_ratio"] = report.compression_ratio();
   made["bits_per_weight"] = report.bits_per_weight;
+  made["bits_per_weight_total"] = report.bits_per_weight_total;
   made["cosine_similarity"] = report.quality.cosine_similarity;
   made["relative_rmse"] = report.quality.relative_rmse;
   made["sqnr_db"] = report.quality.sqnr_db;
@@ -120,6 +121,8 @@ nb::dict describe(const QuantizeReport& report) {
   made["passed"] = report.passed;
   made["up_to_date"] = report.up_to_date;
   made["warnings"] = report.warnings;
+  made["notes"] = report.notes;
+  made["left_out"] = report.left_out;
   return made;
 }
 

@@ -23,8 +23,14 @@ CodedRows CodedBuffers::rows(const RowFormat& format, std::uint64_t count) {
   return filled();
 }
 
-LayerCoder::LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work)
-    : model_(model), config_(config), scheme_(scheme_of(config.format)), calibration_(calibration), work_(work) {}
+LayerCoder::LayerCoder(const Model& model, const Model& source, const QuantizeConfig& config, Calibration* calibration,
+                       const WorkOptions& work)
+    : model_(model),
+      source_(source),
+      config_(config),
+      scheme_(scheme_of(config.format)),
+      calibration_(calibration),
+      work_(work) {}
 
 WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const {
   const TensorInfo& info = model_.tensors()[tensor];

@@ -33,8 +33,10 @@ struct CodedBuffers {
 // layout, so trying other bits or scales changes no state.
 class LayerCoder {
  public:
-  // All are borrowed. `calibration` may be null.
-  LayerCoder(const Model& model, const QuantizeConfig& config, Calibration* calibration, const WorkOptions& work);
+  // All are borrowed. `source` is the model whose files are read: `model`, or what that is arranged from. `calibration` may be
+  // null.
+  LayerCoder(const Model& model, const Model& source, const QuantizeConfig& config, Calibration* calibration,
+             const WorkOptions& work);
 
   // The layout of a tensor by `plan`.
   WeightLayout layout(std::size_t tensor, const LayerPlan& plan) const;
@@ -60,6 +62,7 @@ class LayerCoder {
   std::unexpected<Error> fail_tensor(std::string_view tensor, Errc code, const std::string& message) const;
 
   const Model& model() const { return model_; }
+  const Model& source() const { return source_; }
   const QuantizeConfig& config() const { return config_; }
   const WritableScheme& scheme() const { return scheme_; }
   Calibration* calibration() const { return calibration_; }
@@ -71,6 +74,7 @@ class LayerCoder {
   Result<void> report_trial(std::string_view tensor) const;
 
   const Model& model_;
+  const Model& source_;
   const QuantizeConfig& config_;
   const WritableScheme& scheme_;
   Calibration* calibration_;

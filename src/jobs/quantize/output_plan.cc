@@ -33,7 +33,7 @@ std::string make_key(const LayerCoder& coder, Modality modality) {
   config.num_threads = 0;
   config.max_memory_limit = 0;
   const Model& model = coder.model();
-  std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(model));
+  std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(coder.source()));
   if (const Calibration* const calibration = coder.calibration()) {
     text += files_json(calibration->statistics().file()) + "\n";
     // The memory limit decides which Hessians are used.
@@ -48,7 +48,7 @@ std::string make_key(const LayerCoder& coder, Modality modality) {
 
 // Also covers when the files changed.
 Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& key) {
-  const std::string files = TRY(describe_files(coder.model()));
+  const std::string files = TRY(describe_files(coder.source()));
   if (coder.calibration() == nullptr) return hash_of(key + files);
   return hash_of(key + files + TRY(describe_files(coder.calibration()->statistics().file())));
 }
@@ -79,11 +79,12 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
                     .is_diffusion = is_diffusion_model(model, modality),
                     .modality = modality == Modality::kUnknown ? "" : std::string(name(modality)),
                     .settings = settings_json(options.config),
-                    .source = files_json(model),
-                    .source_bytes = model.file_size(),
+                    .source = files_json(coder.source()),
+                    .source_bytes = coder.source().file_size(),
                     .key = make_key(coder, modality),
                     .resume_key = {},
-                    .companions = {}};
+                    .companions = {},
+                    .config_members = {}};
   if (coder.calibration() != nullptr && coder.calibration()->is_time_aware()) {
     output.time_boundaries = coder.calibration()->boundaries();
   }
@@ -122,7 +123,7 @@ bool is_finished(const std::string& directory, const OutputPlan& output, const L
   };
   const auto statistics =
       coder.calibration() != nullptr ? coder.calibration()->statistics().file().files() : std::span<const ModelFile>();
-  return std::ranges::all_of(coder.model().files(), is_older, &ModelFile::path) &&
+  return std::ranges::all_of(coder.source().files(), is_older, &ModelFile::path) &&
          std::ranges::all_of(statistics, is_older, &ModelFile::path) &&
          std::ranges::all_of(reader_of(*written).files(), is_older, &ModelFile::path) &&
          std::ranges::all_of(output.companions, is_there);

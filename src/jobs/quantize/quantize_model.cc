@@ -13,13 +13,13 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "jobs/quantize/choose_layers.h"
+#include "jobs/quantize/input.h"
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
 #include "model/sink.h"
 #include "model/state.h"
 #include "output/file.h"
 #include "quantize/gptq.h"
-#include "scheme/foreign.h"
 #include "scheme/reader.h"
 
 namespace ballast {
@@ -182,13 +182,6 @@ Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<Siz
   return equalize_layers(*chosen, coder, threads);
 }
 
-// Threads and memory limit of this call override those of the config.
-QuantizeOptions with_own_limits(QuantizeOptions options) {
-  if (options.work.threads != 0) options.config.num_threads = options.work.threads;
-  if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
-  return options;
-}
-
 // The inputs to choose().
 struct Prepared {
   Modality modality;
@@ -199,22 +192,22 @@ struct Prepared {
   unsigned threads;
 };
 
-Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
-  TRY(validate(options.config));
-  TRY(refuse_codes(model));
-  TRY(refuse_foreign(model));
+Result<Prepared> prepare(const QuantizeInput& input) {
+  const Model& model = input.model();
+  const QuantizeOptions& options = input.options;
   const Modality modality = options.config.modality.value_or(model.modality());
   Plan plan = TRY(Plan::make(model, options.config));
-  const LayerCoder uncalibrated(model, options.config, nullptr, options.work);
+  const LayerCoder uncalibrated(model, input.source, options.config, nullptr, options.work);
   std::vector<WeightLayout> weights;
   for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
   TRY(uncalibrated.scheme().check_names(model.path(), weights));
   std::unique_ptr<Calibration> calibration;
   if (!options.calibration.empty()) {
-    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality));
+    calibration = TRY(Calibration::open(options.calibration, model, plan, options.config, modality, input.arrangement.renamed));
   }
-  const LayerCoder coder(model, options.config, calibration.get(), options.work);
+  const LayerCoder coder(model, input.source, options.config, calibration.get(), options.work);
   OutputPlan output = TRY(describe_output(coder, plan, options, modality));
+  output.config_members = input.arrangement.config;
   const unsigned threads = TRY(choose_threads(coder, output));
   return Prepared{.modality = modality,
                   .plan = std::move(plan),
@@ -281,25 +274,31 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(check_directory(model, directory));
-  const QuantizeOptions own = with_own_limits(options);
-  const Prepared prepared = TRY(prepare(model, own));
+  const QuantizeInput input = TRY(make_input(model, options));
+  const Prepared prepared = TRY(prepare(input));
   QuantizeReport report{.source_bytes = prepared.output.source_bytes, .up_to_date = true};
   if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
     remove_leftovers(directory);
   } else {
-    report = TRY(write_output(prepared, directory, own));
+    report = TRY(write_output(prepared, directory, input.options));
   }
   report.modality = prepared.modality;
+  report.notes = input.arrangement.notes;
+  report.left_out = input.arrangement.left_out;
   return report;
 }
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(check_directory(model, directory));
-  const QuantizeOptions own = with_own_limits(options);
-  const Prepared prepared = TRY(prepare(model, own));
+  const QuantizeInput input = TRY(make_input(model, options));
+  const Prepared prepared = TRY(prepare(input));
   auto fit = TRY(fit_size(prepared));
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));
-  return describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1), prepared.modality);
+  QuantizePlan described =
+      describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1), prepared.modality);
+  described.notes = input.arrangement.notes;
+  described.left_out = input.arrangement.left_out;
+  return described;
 }
 
 }  // namespace ballast

@@ -78,6 +78,7 @@ CalibrationReport describe_calibration(const FinishedOutput& finished) {
 QuantizeReport make_report(const FinishedOutput& finished) {
   const OutputPlan& output = finished.output;
   QuantizeReport report{.source_bytes = output.source_bytes, .warnings = warnings_of(finished)};
+  Unquantized others;
   std::size_t block = 0;
   for (std::size_t i = 0; i < output.weights.size(); ++i) {
     QualitySums sums;
@@ -85,6 +86,8 @@ QuantizeReport make_report(const FinishedOutput& finished) {
     const WeightLayout& weight = output.weights[i];
     if (!weight.is_quantized()) {
       ++report.unquantized;
+      others.parameters += weight.elements();
+      others.bytes += weight.rows * weight.columns;
       continue;
     }
     report.layers.push_back({.name = weight.name,
@@ -105,7 +108,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
   }
   if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
   const QuantizeConfig& config = finished.coder.config();
-  summarize_layers(report, config.min_accuracy);
+  summarize_layers(report, others, config.min_accuracy);
   if (!report.passed) report.warnings.push_back(describe_below(report.layers, config));
   for (const QuantizedWriter::File& file : finished.files) {
     report.files.push_back(file.path);
@@ -132,7 +135,7 @@ QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Mo
   return plan;
 }
 
-void summarize_layers(QuantizeReport& report, double min_accuracy) {
+void summarize_layers(QuantizeReport& report, const Unquantized& others, double min_accuracy) {
   double parameters = 0;
   double cosines = 0;
   double errors = 0;
@@ -148,6 +151,8 @@ void summarize_layers(QuantizeReport& report, double min_accuracy) {
     report.quality.max_error = std::max(report.quality.max_error, layer.quality.max_error);
     report.passed = report.passed && layer.quality.cosine_similarity >= min_accuracy;
   }
+  const double all = parameters + static_cast<double>(others.parameters);
+  if (all > 0) report.bits_per_weight_total = (stored + static_cast<double>(others.bytes)) * 8 / all;
   if (parameters == 0) return;
   report.quality.cosine_similarity = cosines / parameters;
   report.quality.relative_rmse = errors / parameters;

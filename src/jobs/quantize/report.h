@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,13 @@ QuantizeReport make_report(const FinishedOutput& finished);
 
 QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality);
 
-// Computes the totals from the layers: metrics, bits per weight, and whether all layers pass.
-void summarize_layers(QuantizeReport& report, double min_accuracy);
+// Values that are not quantized, and their bytes.
+struct Unquantized {
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Computes the totals from the layers and the rest: metrics, bits per weight, and whether all layers pass.
+void summarize_layers(QuantizeReport& report, const Unquantized& others, double min_accuracy);
 
 }  // namespace ballast

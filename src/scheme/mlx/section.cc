@@ -34,7 +34,8 @@ std::string write_section(const OutputPlan& plan, unsigned bits, const std::vect
     if (!needs[i]) continue;
     text += ", ";
     append_json_string(module_of(plan.weights[i].name), text);
-    text += fmt::format(R"(: {{"group_size": {}, "bits": {}}})", plan.weights[i].group_size, plan.weights[i].bits);
+    text +=
+        fmt::format(R"(: {{"group_size": {}, "bits": {}, "mode": "affine"}})", plan.weights[i].group_size, plan.weights[i].bits);
   }
   return text + "}";
 }
@@ -87,6 +88,17 @@ Result<std::string> quantization_section(const OutputPlan& plan) {
     }
   }
   return fail(Errc::kUnsupported, "cannot write a config that describes the layers");
+}
+
+std::string with_members(std::string_view config, std::span<const std::pair<std::string, std::string>> members) {
+  if (members.empty()) return std::string(config);
+  std::string text = "{";
+  for (const auto& [key, member] : root_members(config)) {
+    const bool is_replaced = std::ranges::any_of(members, [&](const auto& other) { return other.first == key; });
+    if (!is_replaced) text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
+  }
+  for (const auto& [key, value] : members) text += fmt::format("{}\n  \"{}\": {}", text == "{" ? "" : ",", key, value);
+  return text += "\n}\n";
 }
 
 std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <ballast/error.h>
 
@@ -21,5 +22,8 @@ Result<std::string> quantization_section(const OutputPlan& plan);
 // A config whose quantization sections are replaced by `section`, as JSON, or removed if that is empty, and that refers to the
 // side files.
 std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides = {});
+
+// A config with these members, names and JSON, in place of those of the same names.
+std::string with_members(std::string_view config, std::span<const std::pair<std::string, std::string>> members);
 
 }  // namespace ballast

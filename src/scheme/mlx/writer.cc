@@ -48,7 +48,7 @@ Result<std::vector<Companion>> companions_of(const OutputPlan& plan) {
     sides.push_back(kTimeAware);
   if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return !weight.restore.empty(); }))
     sides.push_back(kEqualization);
-  config->text = with_quantization(text, section, sides);
+  config->text = with_quantization(with_members(text, plan.config_members), section, sides);
   config->path.clear();
   return companions;
 }

@@ -1,0 +1,54 @@
+#include "jobs/quantize/input.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "model/layer_names.h"
+#include "scheme/foreign.h"
+
+namespace ballast {
+namespace {
+
+constexpr unsigned kUnquantized = 16;  // in layer_bit_widths
+
+// Threads and memory limit of this call override those of the config.
+QuantizeOptions with_own_limits(QuantizeOptions options) {
+  if (options.work.threads != 0) options.config.num_threads = options.work.threads;
+  if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
+  return options;
+}
+
+// Adds the names to those that are left unquantized, and refuses bits that are set for one of them.
+Result<void> leave_unquantized(const std::vector<std::string>& names, QuantizeConfig& config) {
+  for (const std::string& name : names) {
+    for (const std::string_view spelling : {std::string_view(name), layer_of(name)}) {
+      const auto width = config.layer_bit_widths.find(std::string(spelling));
+      if (width == config.layer_bit_widths.end() || width->second == kUnquantized) continue;
+      return fail(Errc::kInvalidArgument,
+                  "layer_bit_widths: mlx-lm cannot hold tensor {} quantized; leave it out or set it to 16", quote(name));
+    }
+    const bool is_named = std::ranges::find(config.sensitive_layer_names, name) != config.sensitive_layer_names.end();
+    if (!is_named) config.sensitive_layer_names.push_back(name);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<QuantizeInput> make_input(const Model& source, const QuantizeOptions& options) {
+  TRY(validate(options.config));
+  TRY(refuse_codes(source));
+  TRY(refuse_foreign(source));
+  QuantizeInput input{.source = source, .arrangement = {}, .options = with_own_limits(options)};
+  if (options.config.format != QuantizeFormat::kMlx) return input;
+  input.arrangement = TRY(arrange_for_mlx_lm(source));
+  auto kept = leave_unquantized(input.arrangement.unquantized, input.options.config);
+  if (!kept) return fail_at(escape(source.path()), kept.error());
+  return input;
+}
+
+}  // namespace ballast
