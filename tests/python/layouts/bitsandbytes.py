@@ -16,7 +16,7 @@ NF4 = np.array(
      0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
      0.7229568362236023, 1], np.float32)  # fmt: skip
 _FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
-FP4 = np.concatenate([_FP4, -_FP4])
+FP4 = np.concatenate([_FP4, 0 - _FP4])  # without a negative zero
 MAPS = {"nf4": NF4, "fp4": FP4}
 SKIPPED = {"llm_int8_enable_fp32_cpu_offload": False, "llm_int8_has_fp16_weight": False, "llm_int8_threshold": 6.0}
 
