@@ -49,10 +49,11 @@ Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
 }
 
 Result<Weights> Weights::from_model(Model model) {
-  TRY(refuse_foreign(model));
+  const std::vector<Declared> declared = TRY(find_declared(model));
   for (const Scheme* const scheme : all_schemes()) {
-    if (auto reader = TRY(scheme->open(model))) return Weights(std::make_unique<State>(std::move(reader)));
+    if (auto reader = TRY(scheme->open(model, declared))) return Weights(std::make_unique<State>(std::move(reader)));
   }
+  TRY(refuse_foreign(model));
   return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
 }
 

@@ -45,10 +45,7 @@ bool keeps_codes(const std::string& path, const ConvertOptions& options) {
 }  // namespace
 
 Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options) {
-  if (has_new_dtypes(options)) {
-    TRY(refuse_foreign(model));
-    return refuse_codes(model);
-  }
+  if (has_new_dtypes(options)) return refuse_codes(model);
   const auto config = mlx_quantization_of(model);
   if (!config && config.error().code == Errc::kUnsupported) return {};
   if (!config) return std::unexpected(config.error());

@@ -201,7 +201,6 @@ struct Prepared {
 Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(refuse_codes(model));
-  TRY(refuse_foreign(model));
   const Modality modality = options.config.modality.value_or(model.modality());
   Plan plan = TRY(Plan::make(model, options.config));
   const LayerCoder uncalibrated(model, options.config, nullptr, options.work);

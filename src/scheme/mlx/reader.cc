@@ -6,6 +6,7 @@
 #include "base/try.h"
 #include "convert/kernels.h"
 #include "model/state.h"
+#include "scheme/foreign.h"
 #include "scheme/mlx/config.h"
 #include "scheme/mlx/layers.h"
 #include "scheme/mlx/reader.h"
@@ -156,6 +157,7 @@ class MlxReader final : public ModelReader {
 Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model) {
   const auto config = TRY(mlx_quantization_of(model));
   if (!config) return nullptr;
+  TRY(refuse_foreign(model));
   auto reader = std::make_unique<MlxReader>(std::move(model));
   TRY(reader->read_table(*config));
   return reader;
