@@ -45,8 +45,8 @@ class Verifier {
     if (options_.sha256) {
       TRY(hash_files());
     }
-    if (report_.ok() && config && config->quantized) {
-      ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
+    if (models.size() == 1 && report_.ok()) {
+      if (config) ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
       TRY(check_quantization(std::move(models.front())));
     }
     return std::move(report_);
@@ -196,11 +196,18 @@ class Verifier {
       report_.skipped.push_back(fmt::format("quantization: {}", weights.error().message));
       return {};
     }
+    if (weights && weights->scheme() == kPlain) return {};
     begin("quantization");
-    const auto times = weights ? reader_of(*weights).read_time_aware() : std::unexpected(weights.error());
-    if (times) return {};
-    if (times.error().code != Errc::kCorrupt) return std::unexpected(times.error());
-    defect(times.error().message);
+    const auto checked = weights ? check_weights(reader_of(*weights)) : std::unexpected(weights.error());
+    if (checked) return {};
+    if (checked.error().code != Errc::kCorrupt) return std::unexpected(checked.error());
+    defect(checked.error().message);
+    return {};
+  }
+
+  Result<void> check_weights(const WeightsReader& reader) {
+    TRY(reader.read_time_aware());
+    for (std::string& message : TRY(reader.check_values())) defect(fmt::format("{}: {}", escape(reader.path()), message));
     return {};
   }
 

@@ -66,7 +66,7 @@ void add_from_scope(std::vector<Declared>& found, object scope, const std::strin
 Result<void> add_from_config(std::vector<Declared>& found, const ModelConfig& config) {
   simdjson::dom::parser parser;
   const element document = TRY(parse_json(parser, config.json));
-  object root;
+  simdjson::dom::object root;
   if (document.get(root) != simdjson::SUCCESS) return {};
   add_from_scope(found, root, std::string(kConfigFile));
   for (const auto [key, value] : root) {
@@ -80,7 +80,7 @@ Result<void> add_from_config(std::vector<Declared>& found, const ModelConfig& co
 Result<void> add_from_side_file(std::vector<Declared>& found, const std::string& text, const SideFile& file) {
   simdjson::dom::parser parser;
   const element document = TRY(parse_json(parser, text));
-  object root;
+  simdjson::dom::object root;
   if (document.get(root) != simdjson::SUCCESS) return {};
   object section = root;
   if (!file.section.empty() && root[file.section].get(section) != simdjson::SUCCESS) section = root;
@@ -133,7 +133,7 @@ std::optional<DType> config_dtype(const Model& model) {
 Result<Section> Section::parse(const Declared& declared) {
   auto parser = std::make_shared<simdjson::dom::parser>();
   const element document = TRY(parse_json(*parser, declared.json));
-  object root;
+  simdjson::dom::object root;
   if (document.get(root) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "{}: not an object", declared.place);
   return Section(std::move(parser), root, declared.place);
 }
@@ -201,7 +201,7 @@ Result<std::vector<std::string_view>> Section::texts(std::string_view key) const
 
 Result<std::optional<Section>> Section::section(std::string_view key) const {
   const auto value = find(key);
-  object inner;
+  simdjson::dom::object inner;
   if (!value) return std::nullopt;
   if (value->get(inner) != simdjson::SUCCESS) return wrong(key, "an object");
   return Section(parser_, inner, fmt::format("{}: {}", place_, escape(key)));
@@ -210,7 +210,7 @@ Result<std::optional<Section>> Section::section(std::string_view key) const {
 std::vector<std::pair<std::string_view, Section>> Section::sections() const {
   std::vector<std::pair<std::string_view, Section>> found;
   for (const auto [key, value] : object_) {
-    object inner;
+    simdjson::dom::object inner;
     if (value.get(inner) != simdjson::SUCCESS) continue;
     found.emplace_back(key, Section(parser_, inner, fmt::format("{}: {}", place_, escape(key))));
   }

@@ -38,10 +38,10 @@ class RowDecoder {
 
 // A quantized weight of a model, whose sizes are checked. Borrows tensors from the model.
 struct Layer {
-  std::string name;  // logical: "model.layers.0.mlp.up_proj.weight"
-  DType dtype;       // original, or the best guess
+  std::string name;            // logical: "model.layers.0.mlp.up_proj.weight"
+  DType dtype = DType::kBF16;  // original, or the best guess
   std::vector<std::uint64_t> shape;
-  std::uint64_t rows;                    // of the matrix that is decoded
+  std::uint64_t rows = 0;                // of the matrix that is decoded
   Storage storage;                       // without the name of the scheme
   std::vector<const TensorInfo*> parts;  // the stored tensors; the first holds the codes
   std::unique_ptr<const RowDecoder> decoder;

@@ -57,6 +57,8 @@ Result<Weights> Weights::from_model(Model model) {
   return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
 }
 
+Weights Weights::as_stored(Model model) { return Weights(std::make_unique<State>(open_plain_reader(std::move(model)))); }
+
 const std::string& Weights::path() const { return state_->reader->path(); }
 const std::string& Weights::directory() const {
   static const std::string none;
@@ -70,6 +72,7 @@ const Weight* Weights::find(std::string_view name) const { return state_->reader
 Modality Weights::modality() const { return state_->reader->modality(); }
 const std::optional<ModelConfig>& Weights::config() const { return state_->reader->config(); }
 std::span<const std::string> Weights::warnings() const { return state_->reader->warnings(); }
+std::span<const std::string> Weights::dropped() const { return state_->reader->dropped(); }
 const Model* Weights::stored() const { return state_->reader->stored(); }
 std::optional<Model> Weights::take_stored() && { return state_->reader->take_stored(); }
 
@@ -152,7 +155,11 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
   std::optional<ModelConfig> config = weights.config();
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
-  Decoded decoded{.scheme = std::string(weights.scheme()), .names = {}};
+  const auto dropped = weights.dropped();
+  Decoded decoded{.scheme = std::string(weights.scheme()),
+                  .names = {},
+                  .files = weights.files(),
+                  .dropped = {dropped.begin(), dropped.end()}};
   for (const Weight& weight : weights.weights()) {
     if (weight.is_quantized()) decoded.names.insert(weight.name);
   }

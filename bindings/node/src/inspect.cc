@@ -25,8 +25,7 @@ std::uint64_t elements(const InspectedTensor& tensor) {
 
 // The keys of `quantization` in `ballast inspect --json`.
 std::string storage_key(const Weight& weight) {
-  if (!weight.is_quantized()) return "kept";
-  return "int" + std::to_string(weight.storage.bits) + " of " + std::to_string(weight.storage.group_size);
+  return weight.is_quantized() ? storage_name(weight.storage) : "kept";
 }
 
 TotalsByKey totals_by_storage(const Weights& weights) {

@@ -264,7 +264,8 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
     return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without .safetensors",
                 escape(directory));
   }
-  for (const ModelFile& file : model.files()) {
+  const auto& decoded = ModelAccess::decoded(model);
+  for (const ModelFile& file : decoded ? std::span<const ModelFile>(decoded->files) : model.files()) {
     std::error_code different;
     if (!fs::exists(file.path, different)) continue;  // a model in memory
     const fs::path folder = fs::path(file.path).parent_path();

@@ -43,7 +43,7 @@ const TensorInfo* find_first(const Model& model, std::string_view weight, std::s
   for (const ScaleName& name : names) {
     if (const TensorInfo* const found = find_sibling(model, weight, name.weight, name.scale)) return found;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 std::uint64_t blocks(std::uint64_t length, std::uint64_t size) { return length / size + (length % size != 0 ? 1 : 0); }
@@ -62,7 +62,7 @@ struct Scaling {
 class Fp8Finder {
  public:
   Fp8Finder(const Model& model, std::optional<Block> declared, bool is_declared)
-      : model_(model), declared_(declared), is_declared_(is_declared) {}
+      : model_(model), dtype_(config_dtype(model).value_or(DType::kBF16)), declared_(declared), is_declared_(is_declared) {}
 
   Result<Layers> run() {
     for (const TensorInfo& tensor : model_.tensors()) {
@@ -86,14 +86,15 @@ class Fp8Finder {
     const Scaling scaling = TRY(scaling_of(weight, *scale));
     const std::uint64_t columns = weight.shape.back();
     const std::uint64_t matrix_rows = weight.shape[weight.shape.size() - 2];
-    Layer layer{.name = std::string(weight.name),
-                .dtype = config_dtype(model_).value_or(DType::kBF16),
-                .shape = {weight.shape.begin(), weight.shape.end()},
-                .rows = weight.elements() / columns,
-                .storage = {.scheme = {}, .mode = std::string(scaling.strategy), .bits = 8, .group_size = 0},
-                .parts = {&weight, scale},
-                .decoder = nullptr};
+    Layer layer;
+    layer.name = weight.name;
+    layer.dtype = dtype_;
+    layer.shape.assign(weight.shape.begin(), weight.shape.end());
+    layer.rows = weight.elements() / columns;
+    layer.storage.mode = scaling.strategy;
+    layer.storage.bits = 8;
     layer.storage.group_size = static_cast<unsigned>(std::min(scaling.block.columns, columns));
+    layer.parts = {&weight, scale};
     if (const TensorInfo* const input = find_first(model_, weight.name, kActivationScales)) layer.parts.push_back(input);
     const bool is_shared = scale->elements() == 1;
     layer.decoder = grouped_decoder(
@@ -156,6 +157,7 @@ class Fp8Finder {
   }
 
   const Model& model_;
+  DType dtype_;
   std::optional<Block> declared_;
   bool is_declared_;
   Layers found_;

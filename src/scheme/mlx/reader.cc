@@ -62,10 +62,15 @@ class MlxReader final : public ModelReader {
     return files;
   }
 
+  bool has_codes(const Weight& weight) const override {
+    const MlxLayer& layer = layer_of(weight);
+    return layer.quantization.mode == QuantizationMode::kAffine && layer.biases != nullptr;
+  }
+
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
     if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: can compare only affine weights with biases, not {}", escape(path()),
+      return fail(Errc::kUnsupported, "{}: tensor {}: only affine weights with biases have comparable codes, not {}", escape(path()),
                   quote(weight.name), ballast::name(layer.quantization.mode));
     }
     const RowFormat& rows = format(weight);
