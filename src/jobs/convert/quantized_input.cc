@@ -46,8 +46,10 @@ bool keeps_codes(const std::string& path, const ConvertOptions& options) {
 // The tensors of each quantized weight.
 Result<std::vector<std::vector<const TensorInfo*>>> find_parts(const Model& model) {
   std::vector<std::vector<const TensorInfo*>> parts;
-  if (const auto config = TRY(mlx_quantization_of(model))) {
-    for (const MlxLayer& layer : TRY(find_mlx_layers(model, *config))) {
+  const auto config = mlx_quantization_of(model);
+  if (!config && config.error().code != Errc::kUnsupported) return std::unexpected(config.error());
+  if (config && *config) {
+    for (const MlxLayer& layer : TRY(find_mlx_layers(model, **config))) {
       parts.push_back({layer.packed, layer.scales});
       if (layer.biases != nullptr) parts.back().push_back(layer.biases);
     }

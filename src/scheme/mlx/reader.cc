@@ -159,12 +159,14 @@ class MlxReader final : public ModelReader {
 
 }  // namespace
 
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model) {
-  const auto config = TRY(mlx_quantization_of(model));
-  if (!config) return nullptr;
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model, bool is_declared) {
+  const auto config = mlx_quantization_of(model);
+  if (!config && config.error().code == Errc::kUnsupported && is_declared) return nullptr;  // by another quantizer
+  if (!config) return std::unexpected(config.error());
+  if (!*config) return nullptr;
   TRY(refuse_foreign(model));
   auto reader = std::make_unique<MlxReader>(std::move(model));
-  TRY(reader->read_table(*config));
+  TRY(reader->read_table(**config));
   return reader;
 }
 
