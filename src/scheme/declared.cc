@@ -34,32 +34,42 @@ constexpr std::array kSideFiles{
     SideFile{.name = kQuantConfigFile, .section = {}, .key = "w_bit", .method = "awq"},
 };
 
-std::string method_of(object section) {
-  std::string_view method;
-  return section["quant_method"].get(method) == simdjson::SUCCESS ? lowercase(method) : std::string();
-}
-
-void add(std::vector<Declared>& found, std::string method, std::string place, object section) {
-  found.push_back({.method = std::move(method), .place = std::move(place), .json = simdjson::to_string(section)});
+// A section that names its quantizer, or whose quantizer is known to be `otherwise` because of the member `key`.
+std::optional<Declared> read_section(object section, const std::string& file, const std::string& place, std::string_view key = {},
+                                     std::string_view otherwise = {}) {
+  Declared declared{.method = {}, .place = place, .evidence = {}, .json = simdjson::to_string(section)};
+  const auto method = section["quant_method"];
+  if (method.error() == simdjson::SUCCESS && !method.is_null()) {
+    std::string_view text;
+    if (method.get(text) == simdjson::SUCCESS) declared.method = lowercase(text);
+    declared.evidence = fmt::format("{}: quant_method {}", file, describe(method.value_unsafe()));
+    return declared;
+  }
+  const auto value = section[key];
+  bool is_set = true;
+  if (key.empty() || value.error() != simdjson::SUCCESS || value.is_null()) return std::nullopt;
+  if (value.get(is_set) == simdjson::SUCCESS && !is_set) return std::nullopt;
+  declared.method = otherwise;
+  declared.evidence = fmt::format("{}: {} {}", file, key, describe(value.value_unsafe()));
+  return declared;
 }
 
 void add_from_scope(std::vector<Declared>& found, object scope, const std::string& place) {
   object section;
   if (scope["quantization_config"].get(section) == simdjson::SUCCESS) {
-    std::string method = method_of(section);
-    bool is_set = false;
     for (const std::string_view key : {"load_in_4bit", "load_in_8bit"}) {
-      if (method.empty() && section[key].get(is_set) == simdjson::SUCCESS && is_set) method = "bitsandbytes";
-    }
-    // Without a method, but with bits, it is MLX's section.
-    if (!method.empty() || section["bits"].error() != simdjson::SUCCESS) {
-      if (section.size() > 0) add(found, std::move(method), place + ": quantization_config", section);
+      auto declared = read_section(section, place, place + ": quantization_config", key, "bitsandbytes");
+      if (!declared) continue;
+      found.push_back(std::move(*declared));
+      break;
     }
   }
-  if (scope["compression_config"].get(section) == simdjson::SUCCESS && section.size() > 0) {
-    std::string method = method_of(section);
-    add(found, method.empty() ? "compressed-tensors" : std::move(method), place + ": compression_config", section);
-  }
+  constexpr std::string_view kCompression = "compression_config";
+  if (scope[kCompression].get(section) != simdjson::SUCCESS || section.size() == 0) return;
+  const std::string at = fmt::format("{}: {}", place, kCompression);
+  auto declared = read_section(section, place, at);
+  if (!declared) declared = Declared{.method = "compressed-tensors", .place = at, .evidence = at, .json = simdjson::to_string(section)};
+  found.push_back(std::move(*declared));
 }
 
 // In the config and its sections, such as text_config.
@@ -84,9 +94,9 @@ Result<void> add_from_side_file(std::vector<Declared>& found, const std::string&
   if (document.get(root) != simdjson::SUCCESS) return {};
   object section = root;
   if (!file.section.empty() && root[file.section].get(section) != simdjson::SUCCESS) section = root;
-  std::string method = method_of(root);
-  if (method.empty() && !file.key.empty() && section[file.key].error() == simdjson::SUCCESS) method = file.method;
-  if (!method.empty()) add(found, std::move(method), std::string(file.name), section);
+  const std::string name(file.name);
+  auto declared = read_section(section, name, name, file.key, file.method);
+  if (declared) found.push_back(std::move(*declared));
   return {};
 }
 

@@ -17,9 +17,10 @@ namespace ballast {
 
 // What the config, or a file beside the weights, says about how the weights are quantized.
 struct Declared {
-  std::string method;  // quant_method in lower case, or what the file implies; empty if the section does not say
-  std::string place;   // for messages: "config.json: quantization_config"
-  std::string json;    // the section, an object
+  std::string method;    // quant_method in lower case, or what the file implies; empty if it is not a string
+  std::string place;     // for messages: "config.json: quantization_config"
+  std::string evidence;  // for messages, with the file: "config.json: quant_method 'gptq'"
+  std::string json;      // the section, an object
 };
 
 // All such sections except MLX's own, the most specific one first. Of a server it asks for files beside the weights only if some

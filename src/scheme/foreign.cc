@@ -67,15 +67,11 @@ constexpr std::array kNames{
 
 bool may_hold_codes(const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); }
 
-// The first section that names a quantizer.
-Found find_in_declared(std::span<const Declared> declared) {
+// The quantizer that a section names.
+ForeignQuantization described(const Declared& declared) {
   constexpr std::size_t kLongest = 40;
-  for (const Declared& section : declared) {
-    const bool is_name = !section.method.empty() && section.method.size() <= kLongest;
-    return ForeignQuantization{.scheme = is_name ? escape(section.method) : std::string(kUnknown),
-                               .evidence = fmt::format("{}: quant_method {}", section.place, quote(section.method))};
-  }
-  return std::nullopt;
+  const bool is_name = !declared.method.empty() && declared.method.size() <= kLongest;
+  return {.scheme = is_name ? escape(declared.method) : std::string(kUnknown), .evidence = declared.evidence};
 }
 
 Found find_in_metadata(const Model& model) {
@@ -123,7 +119,8 @@ bool is_mlx(const Model& model) {
 
 Result<std::optional<ForeignQuantization>> find_foreign(const Model& model) {
   if (!is_mlx(model)) {
-    if (auto found = find_in_declared(TRY(find_declared(model)))) return found;
+    const std::vector<Declared> declared = TRY(find_declared(model));
+    if (!declared.empty()) return described(declared.front());
   }
   if (auto found = find_in_metadata(model)) return found;
   return find_in_names(model, {});
