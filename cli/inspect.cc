@@ -111,18 +111,6 @@ Json tensor_json(const Model& model, const TensorInfo& tensor) {
           {"file", model.files()[tensor.file].path}};
 }
 
-Json weight_json(const Weight& weight) {
-  return {{"name", weight.name},
-          {"dtype", name(weight.dtype)},
-          {"shape", weight.shape},
-          {"scheme", weight.storage.scheme},
-          {"mode", weight.storage.mode.empty() ? Json() : Json(weight.storage.mode)},
-          {"bits", weight.storage.bits},
-          {"group_size", weight.storage.group_size},
-          {"tensors", weight.tensors},
-          {"bytes", weight.bytes}};
-}
-
 Exit print_json(const Weights& weights, const Selection& selection, const InspectOptions& options, const std::string& reason) {
   const Model& model = *weights.stored();
   Json files = Json::array();
