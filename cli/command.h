@@ -36,8 +36,9 @@ struct ReadOptions {
 };
 void add_read_options(CLI::App& command, ReadOptions& options);
 
-// Opens a model whose quantized weights are decoded on reading. If no scheme can decode them, opens the stored tensors and prints
-// a note.
+// Opens a model whose quantized weights are decoded on reading.
+Result<Model> open_weights(const std::string& path, const ReadOptions& options);
+// The same; if no scheme can decode them, opens the stored tensors and prints a note.
 Result<Model> open_values(const std::string& path, const ReadOptions& options);
 
 // Help texts that several commands share.

@@ -39,10 +39,11 @@ struct InspectOptions {
 
 using Stats = std::vector<std::optional<TensorStats>>;
 
-// The tensors to show, in natural order, with their statistics if wanted.
+// The stored tensors and the weights to show, in natural order, with the tensors' statistics if wanted.
 struct Selection {
   std::vector<const TensorInfo*> tensors;
-  Stats stats;  // one each, or none at all
+  std::vector<const Weight*> weights;
+  Stats stats;  // of the weights if they are quantized, else of the tensors; empty unless wanted
 };
 
 std::map<DType, Totals> totals_by_dtype(std::span<const TensorInfo* const> tensors) {
@@ -60,9 +61,28 @@ std::vector<const TensorInfo*> select(const Model& model, const std::string& fil
   return chosen;
 }
 
-Result<Stats> measure(const Model& model, std::span<const TensorInfo* const> tensors) {
+std::vector<const Weight*> select(const Weights& weights, const std::string& filter) {
+  std::vector<const Weight*> chosen;
+  for (const Weight& weight : weights.weights()) {
+    if (glob_match(filter, weight.name)) chosen.push_back(&weight);
+  }
+  std::ranges::sort(chosen, natural_less, [](const Weight* weight) { return weight->name; });
+  return chosen;
+}
+
+// Quantized weights are decoded from a second look at the model.
+Result<Stats> measure(const Weights& weights, const Selection& selection, const InspectOptions& options) {
   std::vector<std::string_view> names;
-  for (const TensorInfo* const tensor : tensors) names.push_back(tensor->name);
+  std::optional<Model> decoded;
+  if (weights.is_quantized()) {
+    auto opened = open_weights(options.path, options.read);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    decoded = std::move(*opened);
+    for (const Weight* const weight : selection.weights) names.push_back(weight->name);
+  } else {
+    for (const TensorInfo* const tensor : selection.tensors) names.push_back(tensor->name);
+  }
+  const Model& model = decoded ? *decoded : *weights.stored();
   ProgressBar bar("reading");
   return compute_stats(model, names, {.work = bar.work()});
 }
@@ -91,7 +111,8 @@ Json tensor_json(const Model& model, const TensorInfo& tensor) {
           {"file", model.files()[tensor.file].path}};
 }
 
-Exit print_json(const Model& model, const Result<Weights>& weights, const Selection& selection, const InspectOptions& options) {
+Exit print_json(const Weights& weights, const Selection& selection, const InspectOptions& options, const std::string& reason) {
+  const Model& model = *weights.stored();
   Json files = Json::array();
   for (const ModelFile& file : model.files()) {
     files.push_back({{"path", file.path}, {"size", file.size}, {"data_start", file.data_start}});
@@ -104,25 +125,31 @@ Exit print_json(const Model& model, const Result<Weights>& weights, const Select
             {"format", name(model.format())},
             {"files", std::move(files)},
             {"tensor_count", model.tensors().size()},
-            {"parameter_count", model.parameter_count()},
+            {"parameter_count", weights.parameter_count()},
             {"data_bytes", model.data_bytes()},
             {"dtypes", std::move(dtypes)},
             {"metadata", model.metadata()},
             {"modality", name(model.modality())},
             {"config", model.config() ? config_json(*model.config()) : Json()},
             {"warnings", std::vector(model.warnings().begin(), model.warnings().end())}};
-  if (!weights) json["warnings"].push_back(weights.error().message);
-  if (weights && weights->scheme() != "plain") {
-    const auto boundaries = weights->time_boundaries();
+  if (!reason.empty()) json["warnings"].push_back(reason);
+  if (weights.scheme() != "plain") {
+    const auto boundaries = weights.time_boundaries();
     if (!boundaries) return report(boundaries.error());
-    json["quantization"] = widths_json(*weights);
+    json["quantization"] = widths_json(weights);
     json["time_boundaries"] = *boundaries ? Json(**boundaries) : Json();
+  }
+  json["weights"] = Json::array();
+  for (std::size_t i = 0; i < selection.weights.size(); ++i) {
+    json["weights"].push_back(weight_json(*selection.weights[i]));
+    if (!options.stats || !weights.is_quantized()) continue;
+    json["weights"].back()["stats"] = selection.stats[i] ? stats_json(*selection.stats[i]) : Json();
   }
   if (options.tensors || options.stats) {
     Json tensors = Json::array();
     for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
       tensors.push_back(tensor_json(model, *selection.tensors[i]));
-      if (!options.stats) continue;
+      if (!options.stats || weights.is_quantized()) continue;
       tensors.back()["stats"] = selection.stats[i] ? stats_json(*selection.stats[i]) : Json();
     }
     json["tensors"] = std::move(tensors);
@@ -131,7 +158,8 @@ Exit print_json(const Model& model, const Result<Weights>& weights, const Select
   return kDone;
 }
 
-void print_summary(const Model& model, const Selection& selection, const InspectOptions& options) {
+void print_summary(const Weights& weights, const Selection& selection, const InspectOptions& options) {
+  const Model& model = *weights.stored();
   std::string what;
   if (model.config() && !model.config()->architectures.empty()) what = escape(model.config()->architectures.front());
   if (what.empty() && model.config()) what = escape(model.config()->model_type);
@@ -140,10 +168,10 @@ void print_summary(const Model& model, const Selection& selection, const Inspect
   }
   if (model.format() != Format::kSafetensors) what += fmt::format("{}{}", what.empty() ? "" : ", ", name(model.format()));
   print("{}{}\n", tinted(Tone::kBold, escape(model.path())), what.empty() ? "" : "  " + what);
-  print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(model.parameter_count()),
+  print("{}, {} parameters, {} in {}\n", counted(model.tensors().size(), "tensor"), grouped(weights.parameter_count()),
         human_bytes(model.data_bytes()), counted(model.files().size(), "file"));
-  if (selection.tensors.size() != model.tensors().size()) {
-    print("{} match '{}'\n", grouped(selection.tensors.size()), escape(options.filter));
+  if (selection.weights.size() != weights.weights().size()) {
+    print("{} match '{}'\n", grouped(selection.weights.size()), escape(options.filter));
   }
 }
 
@@ -166,13 +194,13 @@ void print_metadata(const Metadata& metadata) {
   }
 }
 
-void print_tree(std::span<const TensorInfo* const> tensors) {
+void print_tree(std::span<const Weight* const> weights) {
   Table table({{.title = "", .least = 24},
                {.title = "dtype"},
                {.title = "shape", .least = 16},
                {.title = "tensors", .right = true},
                {.title = "size", .right = true}});
-  for (const TreeRow& row : make_tree(tensors)) {
+  for (const TreeRow& row : make_tree(weights)) {
     Cell label = row.label;
     label.branch = row.branch;
     table.add({label, row.dtype, row.shape, grouped(row.tensors), human_bytes(row.bytes)});
@@ -219,7 +247,7 @@ std::string sparkline(const TensorStats& stats) {
 Cell flagged(std::uint64_t count) { return {grouped(count), count == 0 ? Tone::kPlain : Tone::kRed}; }
 
 // NaN and Inf are the first columns to leave out if there are none, else the last.
-void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats) {
+void print_stats(std::span<const Weight* const> weights, const Stats& stats) {
   const auto any = [&](std::uint64_t TensorStats::* count) {
     return std::ranges::any_of(stats, [&](const auto& of) { return of && (*of).*count > 0; });
   };
@@ -232,10 +260,10 @@ void print_stats(std::span<const TensorInfo* const> tensors, const Stats& stats)
                {.title = "NaN", .right = true, .drop = any(&TensorStats::nans) ? 6U : 1U},
                {.title = "Inf", .right = true, .drop = any(&TensorStats::infinities) ? 6U : 2U},
                {.title = "histogram", .drop = 5}});
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string label = label_text(tensors[i]->name);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::string label = label_text(weights[i]->name);
     if (!stats[i]) {
-      table.add_remark(label, fmt::format("{} has no standard packing", name(tensors[i]->dtype)));
+      table.add_remark(label, fmt::format("{} has no standard packing", name(weights[i]->dtype)));
       continue;
     }
     const TensorStats& of = *stats[i];
@@ -261,9 +289,23 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
   table.print();
 }
 
+// If the weights cannot be decoded, the stored tensors, with the reason.
+Result<Weights> open_to_inspect(const InspectOptions& options, std::string& reason) {
+  auto weights = Weights::open(options.path, options.read.open());
+  if (weights) return weights;
+  const Errc code = weights.error().code;
+  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return weights;
+  auto stored = Model::open(options.path, options.read.open());
+  if (!stored) return weights;
+  reason = std::move(weights.error().message);
+  return Weights::as_stored(std::move(*stored));
+}
+
 Exit inspect(const InspectOptions& options) {
-  const auto weights = Weights::open(options.path, options.read.open());
-  if (weights && weights->stored() == nullptr) {
+  std::string reason;
+  const auto weights = open_to_inspect(options, reason);
+  if (!weights) return report(weights.error());
+  if (weights->stored() == nullptr) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,
                      .message = escape(without_secrets(options.path)) +
@@ -272,39 +314,28 @@ Exit inspect(const InspectOptions& options) {
     return inspect_quantized({.path = options.path, .filter = options.filter, .tensors = options.tensors, .json = options.json},
                              *weights);
   }
-  // If the weights cannot be decoded, show the stored tensors.
-  std::optional<Model> raw;
-  if (!weights) {
-    const Errc code = weights.error().code;
-    auto opened = code == Errc::kUnsupported || code == Errc::kCorrupt ? Model::open(options.path, options.read.open())
-                                                                       : std::unexpected(weights.error());
-    if (!opened) return report(weights.error());
-    raw = std::move(*opened);
-  }
-  const Model* const model = raw ? &*raw : weights->stored();
-  Selection selection{.tensors = select(*model, options.filter), .stats = {}};
+  const Model& model = *weights->stored();
+  Selection selection{.tensors = select(model, options.filter), .weights = select(*weights, options.filter), .stats = {}};
   if (options.stats) {
-    auto stats = measure(*model, selection.tensors);
+    auto stats = measure(*weights, selection, options);
     if (!stats) return report(stats.error());
     selection.stats = std::move(*stats);
   }
-  if (options.json) {
-    return print_json(*model, weights, selection, options);
-  }
-  for (const std::string& warning : model->warnings()) warn(warning);
-  print_summary(*model, selection, options);
-  print_metadata(model->metadata());
-  if (selection.tensors.empty()) return kDone;
+  if (options.json) return print_json(*weights, selection, options, reason);
+  for (const std::string& warning : model.warnings()) warn(warning);
+  print_summary(*weights, selection, options);
+  print_metadata(model.metadata());
+  if (selection.weights.empty() && selection.tensors.empty()) return kDone;
   if (options.stats) {
-    print_stats(selection.tensors, selection.stats);
+    print_stats(selection.weights, selection.stats);
   } else if (options.tensors) {
-    print_tensors(*model, selection.tensors);
+    print_tensors(model, selection.tensors);
   } else {
-    print_tree(selection.tensors);
+    print_tree(selection.weights);
   }
   print_dtypes(selection.tensors);
-  if (!weights) warn(weights.error().message);
-  return weights && weights->scheme() != "plain" ? print_widths(*weights) : kDone;
+  if (!reason.empty()) warn(reason);
+  return weights->scheme() != "plain" ? print_widths(*weights) : kDone;
 }
 
 }  // namespace

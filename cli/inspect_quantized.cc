@@ -35,7 +35,7 @@ const std::string kUnquantizedText = "unquantized";
 
 // A key of the JSON document.
 std::string width_name(const Weight& tensor) {
-  return tensor.is_quantized() ? fmt::format("int{} of {}", tensor.storage.bits, tensor.storage.group_size) : kUnquantizedKey;
+  return tensor.is_quantized() ? storage_name(tensor.storage) : kUnquantizedKey;
 }
 
 std::string width_text(const Weight& tensor) { return tensor.is_quantized() ? width_name(tensor) : kUnquantizedText; }
@@ -68,7 +68,9 @@ Exit print_json(const QuantizedView& view, const Weights& model, const std::vect
             {"metadata", Json::object()},
             {"modality", name(model.modality())},
             {"config", model.config() ? Json::parse(model.config()->json) : Json()},
-            {"warnings", Json::array()}};
+            {"warnings", Json::array()},
+            {"weights", Json::array()}};
+  for (const Weight* const weight : shown) json["weights"].push_back(weight_json(*weight));
   if (view.tensors) {
     json["tensors"] = Json::array();
     for (const Weight* const tensor : shown) {
@@ -106,6 +108,18 @@ Json widths_json(const Weights& model) {
   Json json = Json::object();
   for (const auto& [width, totals] : totals_by_width(model)) json[width] = totals_json(totals);
   return json;
+}
+
+Json weight_json(const Weight& weight) {
+  return {{"name", weight.name},
+          {"dtype", name(weight.dtype)},
+          {"shape", weight.shape},
+          {"scheme", weight.storage.scheme},
+          {"mode", weight.storage.mode.empty() ? Json() : Json(weight.storage.mode)},
+          {"bits", weight.storage.bits},
+          {"group_size", weight.storage.group_size},
+          {"tensors", weight.tensors},
+          {"bytes", weight.bytes}};
 }
 
 Exit print_widths(const Weights& model) {

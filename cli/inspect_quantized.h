@@ -30,6 +30,9 @@ struct QuantizedView {
 // inspect for weights that are not tensors of a file: Parquet V2 Extended.
 Exit inspect_quantized(const QuantizedView& view, const Weights& model);
 
+// One weight, as in `weights` of --json.
+nlohmann::ordered_json weight_json(const Weight& weight);
+
 // Tensors, parameters and bytes by storage, such as "int4 of 64", as JSON and as a table.
 nlohmann::ordered_json widths_json(const Weights& model);
 Exit print_widths(const Weights& model);

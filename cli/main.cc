@@ -193,6 +193,12 @@ OpenOptions ReadOptions::open() const {
           .stop = was_interrupted};
 }
 
+Result<Model> open_weights(const std::string& path, const ReadOptions& options) {
+  auto weights = Weights::open(path, options.open());
+  if (!weights) return std::unexpected(std::move(weights.error()));
+  return decode(std::move(*weights));
+}
+
 Result<Model> open_values(const std::string& path, const ReadOptions& options) {
   auto weights = Weights::open(path, options.open());
   if (weights) return decode(std::move(*weights));

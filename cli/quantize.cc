@@ -140,7 +140,7 @@ Exit run_quantize(const Options& options) {
   if (!settings) return report(settings.error());
   const QuantizeConfig& config = settings->config;
   for (const std::string& warning : settings->warnings) warn(warning);
-  const auto model = Model::open(options.in, options.read.open());
+  const auto model = open_weights(options.in, options.read);
   if (!model) return report(model.error());
   for (const std::string& warning : model->warnings()) warn(warning);
 

@@ -27,32 +27,32 @@ struct NaturalOrder {
 
 struct Node {
   std::map<std::string, Node, NaturalOrder> children;
-  const TensorInfo* tensor = nullptr;
+  const Weight* weight = nullptr;
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;
   std::string content;  // equal for nodes with the same content
 };
 
-void insert(Node& root, const TensorInfo& tensor) {
+void insert(Node& root, const Weight& weight) {
   Node* node = &root;
-  std::string_view rest = tensor.name;
+  std::string_view rest = weight.name;
   for (std::size_t depth = 0;; ++depth) {
     ++node->tensors;
-    node->bytes += tensor.bytes();
+    node->bytes += weight.bytes;
     const std::size_t dot = depth + 1 < kDeepest ? rest.find('.') : std::string_view::npos;
     node = &node->children[std::string(rest.substr(0, dot))];
     if (dot == std::string_view::npos) break;
     rest.remove_prefix(dot + 1);
   }
   ++node->tensors;
-  node->bytes += tensor.bytes();
-  node->tensor = &tensor;
+  node->bytes += weight.bytes;
+  node->weight = &weight;
 }
 
 std::string digest(std::string_view text) { return fmt::format("{:x}", std::hash<std::string_view>{}(text)); }
 
 void describe(Node& node) {
-  if (node.tensor != nullptr) node.content = fmt::format("{}{}", name(node.tensor->dtype), shape_text(node.tensor->shape));
+  if (node.weight != nullptr) node.content = type_text(*node.weight) + shape_text(node.weight->shape);
   for (auto& [label, child] : node.children) {
     describe(child);
     node.content += fmt::format("|{}:{}{}", label.size(), label, child.content);
@@ -147,17 +147,17 @@ class TreePrinter {
   // A chain of groups with one member each is one row: embed_tokens.weight.
   void print_group(Group group, const std::string& branch, const std::string& indent, std::uint64_t times) {
     times *= group.times;
-    while (group.node->tensor == nullptr) {
+    while (group.node->weight == nullptr) {
       const std::vector<Group> inner = group_children(*group.node);
       if (inner.size() != 1) break;
       group = {.label = group.label + "." + inner.front().label, .node = inner.front().node, .times = inner.front().times};
       times *= group.times;
     }
-    const TensorInfo* const tensor = group.node->tensor;
+    const Weight* const weight = group.node->weight;
     rows_.push_back({.branch = branch,
                      .label = group.label,
-                     .dtype = tensor == nullptr ? "" : std::string(name(tensor->dtype)),
-                     .shape = tensor == nullptr ? "" : shape_text(tensor->shape),
+                     .dtype = weight == nullptr ? "" : type_text(*weight),
+                     .shape = weight == nullptr ? "" : shape_text(weight->shape),
                      .tensors = group.node->tensors * times,
                      .bytes = group.node->bytes * times});
     print_children(*group.node, indent, times, false);
@@ -168,9 +168,13 @@ class TreePrinter {
 
 }  // namespace
 
-std::vector<TreeRow> make_tree(std::span<const TensorInfo* const> tensors) {
+std::string type_text(const Weight& weight) {
+  return weight.is_quantized() ? storage_name(weight.storage) : std::string(name(weight.dtype));
+}
+
+std::vector<TreeRow> make_tree(std::span<const Weight* const> weights) {
   Node root;
-  for (const TensorInfo* const tensor : tensors) insert(root, *tensor);
+  for (const Weight* const weight : weights) insert(root, *weight);
   describe(root);
   return TreePrinter().print(root);
 }

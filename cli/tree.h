@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ballast/tensor.h>
+#include <ballast/weights.h>
 
 namespace ballast::cli {
 
@@ -19,7 +20,10 @@ struct TreeRow {
   std::uint64_t bytes = 0;
 };
 
-// Arranges tensors by the dots in their names. Numbered siblings with the same content share a row.
-std::vector<TreeRow> make_tree(std::span<const TensorInfo* const> tensors);
+// Arranges weights by the dots in their names. Numbered siblings with the same content share a row.
+std::vector<TreeRow> make_tree(std::span<const Weight* const> weights);
+
+// The dtype of a weight, or how it is stored if it is quantized: "int4 of 64".
+std::string type_text(const Weight& weight);
 
 }  // namespace ballast::cli

@@ -40,7 +40,7 @@ Json usual_bits(const QuantizeReport& report) {
 }
 
 Exit run_validate(const Options& options) {
-  const auto model = Model::open(options.original, options.read.open());
+  const auto model = open_weights(options.original, options.read);
   if (!model) return report(model.error());
   ProgressBar bar("validating");
   const auto found =

@@ -19,12 +19,15 @@ namespace ballast {
 
 // How a weight is stored.
 struct Storage {
-  std::string scheme = "plain";  // plain, mlx or parquet
-  std::string mode;              // MLX only: affine, mxfp4, mxfp8 or nvfp4
+  std::string scheme = "plain";  // plain, mlx, parquet, fp8, gptq and so on
+  std::string mode;              // what the scheme distinguishes: "affine" and "mxfp4" of MLX, "block" and "channel" of fp8
   unsigned bits = 0;             // per code; 0 if the weight is not quantized
   unsigned group_size = 0;       // columns that share a scale; 0 if the weight is not quantized
   bool equalized = false;        // columns were scaled by powers of two
 };
+
+// "int4 of 64" for MLX and Parquet, "gptq 4-bit of 128" for other schemes, "unquantized".
+std::string storage_name(const Storage& storage);
 
 // One logical weight of a model, independent of how it is stored.
 struct Weight {
@@ -47,11 +50,14 @@ class WeightsReader;  // internal: decodes the weights of one scheme
 // but no values. All const members are thread-safe.
 class Weights {
  public:
-  // Opens a SafeTensors or MLX JSON model, quantized by MLX or not, by any path or URI that Model::open() accepts, or a Parquet
-  // V2 Extended directory.
+  // Opens a SafeTensors or MLX JSON model, quantized or not, by any path or URI that Model::open() accepts, or a Parquet V2
+  // Extended directory.
   static Result<Weights> open(const std::string& path, const OpenOptions& options = {});
   // Takes ownership of an open model.
   static Result<Weights> from_model(Model model);
+
+  // The stored tensors as plain weights, whatever they mean.
+  static Weights as_stored(Model model);
 
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
@@ -59,7 +65,7 @@ class Weights {
 
   const std::string& path() const;
   const std::string& directory() const;     // empty for a single file
-  std::string_view scheme() const;          // mlx or parquet if the model declares one of them; otherwise plain
+  std::string_view scheme() const;          // of the quantized weights; plain if there are none
   bool is_quantized() const;                // at least one weight is quantized
   std::span<const Weight> weights() const;  // the order depends on the scheme but is always the same
   const Weight* find(std::string_view name) const;
@@ -68,6 +74,8 @@ class Weights {
   Modality modality() const;
   const std::optional<ModelConfig>& config() const;
   std::span<const std::string> warnings() const;
+  // Stored tensors that belong to the quantization, but not to the value of any weight, such as the scales of activations.
+  std::span<const std::string> dropped() const;
   const Model* stored() const;  // the stored tensors; null for Parquet
   std::optional<Model> take_stored() &&;
 

@@ -82,6 +82,13 @@ Result<std::vector<Companion>> find_companions(const Folder& folder, std::string
   return companions;
 }
 
+std::string describe_dropped(std::span<const std::string> names) {
+  if (names.empty()) return {};
+  return fmt::format("{} left out, which only quantized weights use: {}{}",
+                     names.size() == 1 ? "1 tensor is" : fmt::format("{} tensors are", names.size()), quote(names.front()),
+                     names.size() == 1 ? "" : " and so on");
+}
+
 void leave_out_quantization(std::vector<Companion>& companions) {
   std::erase_if(companions, [](const Companion& companion) {
     return file_role(companion.name) == FileRole::kQuantization || is_side_file(companion.name);

@@ -30,4 +30,7 @@ std::string with_dtype(std::string_view config, std::string_view dtype);
 // Removes the files alone.
 void leave_out_quantization(std::vector<Companion>& companions);
 
+// A line about stored tensors that have no place among decoded weights; empty if there are none.
+std::string describe_dropped(std::span<const std::string> names);
+
 }  // namespace ballast

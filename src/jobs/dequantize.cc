@@ -170,6 +170,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   TRY(sink->commit());
 
   ConvertReport report{.tensors = specs.size(), .warnings = dequantization.warnings()};
+  if (auto left_out = describe_dropped(reader.dropped()); !left_out.empty()) report.warnings.push_back(std::move(left_out));
   for (std::size_t i = 0; i < specs.size(); ++i) {
     report.converted += reader.weights()[i].is_quantized() ? 1 : 0;
     report.data_bytes += safetensors::data_bytes(specs[i]).value_or(0);

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <optional>
 
+#include <ballast/convert.h>
 #include <ballast/quantize.h>
 
 #include "base/block_loop.h"
@@ -35,6 +36,8 @@ struct LayerBlock {
 
 struct Buffers {
   std::vector<std::byte> original;
+  std::vector<float> weights;
+  std::vector<float> decoded;
   std::vector<std::byte> packed;
   std::vector<float> scales;
   std::vector<float> offsets;
@@ -130,12 +133,32 @@ class Validation {
       differs_[block.pair] = true;
       return {};
     }
+    if (!quantized_.has_codes(*pair.quantized)) return compare_decoded(index, buffers);
     buffers.packed.resize(block.rows * format.packed_bytes());
     buffers.scales.resize(block.rows * format.groups());
     buffers.offsets.resize(block.rows * format.groups());
     TRY(quantized_.read_codes(*pair.quantized, block.first_row,
                               {.packed = buffers.packed, .scales = buffers.scales, .offsets = buffers.offsets}));
     sums_[index] = compare_rows(format, pair.original->dtype, buffers.original, buffers.packed, buffers.scales, buffers.offsets);
+    return check_finite(index);
+  }
+
+  Result<void> compare_decoded(std::size_t index, Buffers& buffers) {
+    const LayerBlock& block = blocks_[index];
+    const LayerPair& pair = pairs_[block.pair];
+    const std::uint64_t count = block.rows * quantized_.format(*pair.quantized).columns;
+    buffers.weights.resize(count);
+    buffers.decoded.resize(count);
+    TRY(convert_values(pair.original->dtype, buffers.original, DType::kF32, std::as_writable_bytes(std::span(buffers.weights))));
+    TRY(quantized_.read_rows(*pair.quantized, block.first_row, block.rows, DType::kF32,
+                             std::as_writable_bytes(std::span(buffers.decoded))));
+    add_errors(buffers.weights, buffers.decoded, sums_[index]);
+    return check_finite(index);
+  }
+
+  Result<void> check_finite(std::size_t index) const {
+    const LayerBlock& block = blocks_[index];
+    const LayerPair& pair = pairs_[block.pair];
     if (!std::isfinite(sums_[index].weights) || !std::isfinite(sums_[index].error)) {
       return fail_tensor(*pair.original, fmt::format("values in rows {} to {} are NaN or infinite", block.first_row,
                                                      block.first_row + block.rows - 1));

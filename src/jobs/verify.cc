@@ -45,8 +45,8 @@ class Verifier {
     if (options_.sha256) {
       TRY(hash_files());
     }
-    if (report_.ok() && config && config->quantized) {
-      ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
+    if (models.size() == 1 && report_.ok()) {
+      if (config) ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
       TRY(check_quantization(std::move(models.front())));
     }
     return std::move(report_);
@@ -125,18 +125,20 @@ class Verifier {
       defect(config.error().message);
       return std::nullopt;
     }
-    check_tensors_against(**config, shown(join_path(location.folder->path(), kConfigFile)));
+    config_place_ = shown(join_path(location.folder->path(), kConfigFile));
+    has_quantized_config_ = (*config)->quantized;
+    if (has_quantized_config_) return *config;  // compared when the weights are known
+    std::vector<TensorInfo> tensors;
+    for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
+    check_tensors_against(**config, tensors, config_place_);
     return *config;
   }
 
-  void check_tensors_against(const ModelConfig& config, const std::string& place) {
-    std::vector<TensorInfo> tensors;
-    for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
+  void check_tensors_against(const ModelConfig& config, std::span<const TensorInfo> tensors, const std::string& place) {
     const auto compared = check_architecture(config, tensors);
     if (!compared) return defect(fmt::format("{}: {}", place, compared.error().message));
     if (!*compared) {
-      report_.skipped.push_back(fmt::format("architecture: unknown for {} model_type {}", config.quantized ? "quantized" : "this",
-                                            quote(config.model_type)));
+      report_.skipped.push_back(fmt::format("architecture: unknown for model_type {}", quote(config.model_type)));
       return;
     }
     begin("architecture");
@@ -198,13 +200,29 @@ class Verifier {
     const auto weights = Weights::from_model(std::move(model));
     if (!weights && weights.error().code == Errc::kUnsupported) {
       report_.skipped.push_back(fmt::format("quantization: {}", weights.error().message));
+      if (has_quantized_config_) report_.skipped.emplace_back("architecture: the weights cannot be decoded");
       return {};
     }
+    if (weights && weights->scheme() == kPlain) return {};
     begin("quantization");
-    const auto times = weights ? reader_of(*weights).read_time_aware() : std::unexpected(weights.error());
-    if (times) return {};
-    if (times.error().code != Errc::kCorrupt) return std::unexpected(times.error());
-    defect(times.error().message);
+    const auto checked = weights ? check_weights(reader_of(*weights)) : std::unexpected(weights.error());
+    if (checked) return {};
+    if (checked.error().code != Errc::kCorrupt) return std::unexpected(checked.error());
+    defect(checked.error().message);
+    return {};
+  }
+
+  Result<void> check_weights(const WeightsReader& reader) {
+    TRY(reader.read_time_aware());
+    for (const std::string& message : TRY(reader.check_values())) defect(fmt::format("{}: {}", escape(reader.path()), message));
+    if (!reader.config()) return {};
+    ModelConfig config = *reader.config();
+    config.quantized = false;
+    std::vector<TensorInfo> tensors;
+    for (const Weight& weight : reader.weights()) {
+      tensors.push_back({.name = weight.name, .shape = weight.shape, .dtype = weight.dtype});
+    }
+    check_tensors_against(config, tensors, config_place_);
     return {};
   }
 
@@ -245,6 +263,8 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   std::vector<std::string> paths_;  // of the files in it
+  bool has_quantized_config_ = false;
+  std::string config_place_;        // of the config, for messages
   std::vector<Shard> shards_;       // those that could be opened
   std::uint64_t data_bytes_ = 0;    // of their tensors
   std::uint64_t done_ = 0;

@@ -72,7 +72,7 @@ TEST(Verify, ReportsSkippedChecks) {
   const TempDir dir;
   dir.write("model.safetensors", safetensors_of({"a"}));
   dir.write("config.json", R"({"model_type": "bert"})");
-  EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: unknown for this model_type 'bert'"));
+  EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: unknown for model_type 'bert'"));
 }
 
 TEST(Verify, NothingToCheckIsAnError) {

@@ -149,7 +149,8 @@ std::span<const std::string> Model::warnings() const { return state_->warnings; 
 Modality Model::modality() const { return detect_modality(state_->metadata, state_->tensors); }
 
 std::uint64_t Model::file_size() const {
-  return std::accumulate(files().begin(), files().end(), std::uint64_t{0},
+  const std::span<const ModelFile> stored = state_->decoded ? state_->decoded->files : files();
+  return std::accumulate(stored.begin(), stored.end(), std::uint64_t{0},
                          [](std::uint64_t sum, const ModelFile& file) { return sum + file.size; });
 }
 

@@ -21,6 +21,8 @@ namespace ballast {
 struct Decoded {
   std::string scheme;
   std::set<std::string, std::less<>> names;
+  std::vector<ModelFile> files;      // that store them
+  std::vector<std::string> dropped;  // stored tensors that are not part of any weight's value
 };
 
 // The state of a Model. Its member functions are defined in several files.

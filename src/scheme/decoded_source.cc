@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/safetensors/layout.h"
+#include "model/identity.h"
 #include "scheme/reader.h"
 
 namespace ballast {
@@ -29,9 +30,15 @@ struct Values {
 class DecodedSource final : public Source {
  public:
   DecodedSource(Weights weights, safetensors::Layout layout, std::vector<Values> extents)
-      : weights_(std::move(weights)), layout_(std::move(layout)), extents_(std::move(extents)) {}
+      : weights_(std::move(weights)), layout_(std::move(layout)), extents_(std::move(extents)) {
+    // What has no identity cannot be resumed.
+    if (weights_.stored() == nullptr) return;
+    if (auto identity = describe_files(*weights_.stored())) identity_ = std::move(*identity);
+  }
 
   std::uint64_t size() const override { return layout_.file_size; }
+
+  std::string identity() const override { return identity_; }
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > size() || out.size() > size() - offset) {
@@ -88,6 +95,7 @@ class DecodedSource final : public Source {
   Weights weights_;
   safetensors::Layout layout_;
   std::vector<Values> extents_;  // by position
+  std::string identity_;
 };
 
 }  // namespace

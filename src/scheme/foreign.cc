@@ -10,17 +10,15 @@
 
 #include "base/fail.h"
 #include "base/file_names.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/state.h"
-#include "source/uri.h"
+#include "scheme/declared.h"
+#include "scheme/layer_reader.h"
 
 namespace ballast {
 namespace {
 
-using simdjson::dom::element;
-using simdjson::dom::object;
 using Found = std::optional<ForeignQuantization>;
 
 constexpr std::string_view kUnknown = "unknown";
@@ -67,68 +65,13 @@ constexpr std::array kNames{
     NamePattern{.suffix = ".scale", .needs = Needs::kCodes, .sibling = ".weight", .scheme = kUnknown},  // DeepSeek-V4
 };
 
-struct SideFile {
-  std::string_view name;
-  std::string_view pointer;  // to a value that only a quantizer's file has, where the file does not name the quantizer
-  std::string_view scheme;
-};
-
-constexpr std::array kSideFiles{
-    SideFile{.name = kQuantizationConfigFile, .pointer = {}, .scheme = {}},
-    SideFile{.name = kHfQuantConfigFile, .pointer = "/quantization/quant_algo", .scheme = "modelopt"},
-    SideFile{.name = kQuantizeConfigFile, .pointer = "/bits", .scheme = "gptq"},  // transformers.js has a file of that name
-    SideFile{.name = kQuantConfigFile, .pointer = "/w_bit", .scheme = "awq"},
-};
-
-// U32 is left out: it holds MLX's codes.
-bool may_hold_codes(DType dtype) {
-  return (bits(dtype) <= 8 && dtype != DType::kBool) || dtype == DType::kI16 || dtype == DType::kI32;
-}
-
 bool may_hold_codes(const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); }
 
-// The quantizer that a section names, unless its weights can be decoded.
-Found find_method(object section, std::string_view place) {
-  element method;
-  if (section["quant_method"].get(method) != simdjson::SUCCESS || method.is_null()) return std::nullopt;
-  const auto decoded = parse_mlx_quantization(simdjson::to_string(section));
-  if (decoded || decoded.error().code != Errc::kUnsupported) return std::nullopt;
+// The quantizer that a section names.
+ForeignQuantization described(const Declared& declared) {
   constexpr std::size_t kLongest = 40;
-  std::string_view text;
-  const bool is_name = method.get(text) == simdjson::SUCCESS && !text.empty() && text.size() <= kLongest;
-  return ForeignQuantization{.scheme = is_name ? escape(text) : std::string(kUnknown),
-                             .evidence = fmt::format("{}: quant_method {}", place, describe(method))};
-}
-
-Found find_in_scope(object scope, std::string_view place) {
-  object section;
-  if (scope["quantization_config"].get(section) == simdjson::SUCCESS) {
-    if (auto found = find_method(section, place)) return found;
-    for (const std::string_view key : {"load_in_4bit", "load_in_8bit"}) {
-      bool is_set = false;
-      if (section[key].get(is_set) != simdjson::SUCCESS || !is_set) continue;
-      return ForeignQuantization{.scheme = "bitsandbytes", .evidence = fmt::format("{}: {} true", place, key)};
-    }
-  }
-  constexpr std::string_view kCompression = "compression_config";
-  if (scope[kCompression].get(section) != simdjson::SUCCESS || section.size() == 0) return std::nullopt;
-  if (auto found = find_method(section, place)) return found;
-  return ForeignQuantization{.scheme = "compressed-tensors", .evidence = fmt::format("{}: {}", place, kCompression)};
-}
-
-// In the config and its sections, such as text_config.
-Result<Found> find_in_config(const ModelConfig& config) {
-  simdjson::dom::parser parser;
-  const element document = TRY(parse_json(parser, config.json));
-  object root;
-  if (document.get(root) != simdjson::SUCCESS) return std::nullopt;
-  if (auto found = find_in_scope(root, kConfigFile)) return found;
-  for (const auto [key, value] : root) {
-    object scope;
-    if (value.get(scope) != simdjson::SUCCESS) continue;
-    if (auto found = find_in_scope(scope, fmt::format("{}: {}", kConfigFile, escape(key)))) return found;
-  }
-  return std::nullopt;
+  const bool is_name = !declared.method.empty() && declared.method.size() <= kLongest;
+  return {.scheme = is_name ? escape(declared.method) : std::string(kUnknown), .evidence = declared.evidence};
 }
 
 Found find_in_metadata(const Model& model) {
@@ -155,37 +98,12 @@ Found match(const Model& model, const TensorInfo& tensor, const NamePattern& pat
   return ForeignQuantization{.scheme = std::string(pattern.scheme), .evidence = std::move(evidence)};
 }
 
-Found find_in_names(const Model& model) {
+Found find_in_names(const Model& model, const std::set<const TensorInfo*>& claimed) {
   for (const NamePattern& pattern : kNames) {
     for (const TensorInfo& tensor : model.tensors()) {
+      if (claimed.contains(&tensor)) continue;
       if (auto found = match(model, tensor, pattern)) return found;
     }
-  }
-  return std::nullopt;
-}
-
-Result<Found> find_in_side_file(const std::string& text, const SideFile& file) {
-  simdjson::dom::parser parser;
-  const element document = TRY(parse_json(parser, text));
-  object root;
-  if (document.get(root) != simdjson::SUCCESS) return std::nullopt;
-  if (auto found = find_method(root, file.name)) return found;
-  element value;
-  if (file.pointer.empty() || root.at_pointer(file.pointer).get(value) != simdjson::SUCCESS || value.is_null()) {
-    return std::nullopt;
-  }
-  const std::string_view key = file.pointer.substr(file.pointer.rfind('/') + 1);
-  return ForeignQuantization{.scheme = std::string(file.scheme),
-                             .evidence = fmt::format("{}: {} {}", file.name, key, describe(value))};
-}
-
-Result<Found> find_beside(const Folder& folder) {
-  for (const SideFile& file : kSideFiles) {
-    const auto text = TRY(folder.read_text(file.name));
-    if (!text) continue;
-    auto found = find_in_side_file(*text, file);
-    if (!found) return fail_at(shown(join_path(folder.path(), file.name)), found.error());
-    if (*found) return found;
   }
   return std::nullopt;
 }
@@ -200,21 +118,12 @@ bool is_mlx(const Model& model) {
 }  // namespace
 
 Result<std::optional<ForeignQuantization>> find_foreign(const Model& model) {
-  const bool is_decoded = is_mlx(model);
-  if (model.config() && !is_decoded) {
-    auto in_config = TRY(find_in_config(*model.config()));
-    if (in_config) return in_config;
+  if (!is_mlx(model)) {
+    const std::vector<Declared> declared = TRY(find_declared(model));
+    if (!declared.empty()) return described(declared.front());
   }
-  if (auto in_metadata = find_in_metadata(model)) return in_metadata;
-  auto named = find_in_names(model);
-  if (named && named->scheme != kUnknown) return named;
-  const Folder* const folder = ModelAccess::folder(model);
-  if (is_decoded || folder == nullptr) return named;
-  // If all weights are plain floats, such a file is left over from other weights.
-  const auto holds_codes = [](const TensorInfo& tensor) { return may_hold_codes(tensor); };
-  if (!named && std::ranges::none_of(model.tensors(), holds_codes)) return std::nullopt;
-  auto beside = TRY(find_beside(*folder));
-  return beside ? beside : named;
+  if (auto found = find_in_metadata(model)) return found;
+  return find_in_names(model, {});
 }
 
 Result<void> refuse_foreign(const Model& model) {
@@ -227,7 +136,20 @@ Result<void> refuse_foreign(const Model& model) {
               escape(model.path()), how, found->evidence);
 }
 
+Result<void> refuse_leftovers(const Model& model, const std::set<const TensorInfo*>& claimed) {
+  const auto found = find_in_names(model, claimed);
+  if (!found) return {};
+  return fail(Errc::kUnsupported, "{}: {} looks like part of a quantized weight, but belongs to none; convert without --dtype copies it",
+              escape(model.path()), found->evidence);
+}
+
 Result<void> refuse_codes(const Model& model) {
+  if (ModelAccess::decoded(model)) return {};
+  if (const auto found = TRY(find_layers(model)); found && !found->layers.empty()) {
+    return fail(Errc::kUnsupported, "{}: tensor {} is already quantized; open the model decoded, or dequantize it first",
+                escape(model.path()), quote(found->layers.front().parts.front()->name));
+  }
+  TRY(refuse_foreign(model));
   constexpr std::string_view kScales = ".scales";
   for (const TensorInfo& tensor : model.tensors()) {
     if (!tensor.name.ends_with(kScales)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include <ballast/error.h>
@@ -18,10 +19,14 @@ struct ForeignQuantization {
 // a scheme decodes. Of a server it asks for files beside the weights only if some tensor may hold codes and nothing else decides.
 Result<std::optional<ForeignQuantization>> find_foreign(const Model& model);
 
-// kUnsupported for a model whose tensors are codes with scales beside them, which MLX stores: their values mean nothing alone.
-Result<void> refuse_codes(const Model& model);
-
 // kUnsupported, with the evidence, for a model in which find_foreign() finds something.
 Result<void> refuse_foreign(const Model& model);
+
+// kUnsupported if a tensor that no layer claimed looks like part of a quantized weight.
+Result<void> refuse_leftovers(const Model& model, const std::set<const TensorInfo*>& claimed);
+
+// kUnsupported for a model whose tensors are codes, in any way known or unknown: their values mean nothing alone. A model that is
+// decoded when it is read passes.
+Result<void> refuse_codes(const Model& model);
 
 }  // namespace ballast

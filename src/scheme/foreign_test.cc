@@ -273,7 +273,7 @@ TEST(Foreign, SectionsOfTheConfigCount) {
 
 TEST(Foreign, MethodIsShownOnOneLine) {
   EXPECT_TRUE(config_refused(plain(), R"({"quantization_config": {"quant_method": "x\u001b[2J\n"}})",
-                             R"(as x\x1b[2J\n (config.json: quant_method 'x\x1b[2J\n'))"));
+                             R"(as x\x1b[2j\n (config.json: quant_method 'x\x1b[2J\n'))"));
   for (const std::string_view method : {"7", "[1]"}) {
     EXPECT_TRUE(config_refused(plain(), fmt::format(R"({{"quantization_config": {{"quant_method": {}}}}})", method),
                                fmt::format("in an unknown way (config.json: quant_method {})", method)));

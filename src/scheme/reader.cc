@@ -15,6 +15,13 @@ std::string FileSum::difference() const {
   return fmt::format("{}: SHA-256 is {}, {} says {}", shown(path), found, kParquetMetadataFile, quote(expected));
 }
 
+std::string storage_name(const Storage& storage) {
+  if (storage.bits == 0) return "unquantized";
+  if (storage.scheme == "mlx" || storage.scheme == "parquet") return fmt::format("int{} of {}", storage.bits, storage.group_size);
+  return fmt::format("{}{}{} {}-bit of {}", storage.scheme, storage.mode.empty() ? "" : " ", storage.mode, storage.bits,
+                     storage.group_size);
+}
+
 std::uint64_t Weight::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
 }

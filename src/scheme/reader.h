@@ -65,6 +65,11 @@ class WeightsReader {
   const RowFormat& format(const Weight& weight) const { return formats_[static_cast<std::size_t>(&weight - weights_.data())]; }
   std::uint64_t file_size() const;
 
+  // Stored tensors that belong to the quantization, but not to the value of any weight.
+  virtual std::span<const std::string> dropped() const { return {}; }
+  // Describes scales, zero points and indices that no quantizer writes, one line each; reads them all.
+  virtual Result<std::vector<std::string>> check_values() const { return std::vector<std::string>{}; }
+
   // Announces that all weights will be read next, in order; see Source::expect().
   virtual void expect_all() const = 0;
 
@@ -74,6 +79,8 @@ class WeightsReader {
   // The checksums of all files(), in order, or none if the metadata has none to compare with.
   virtual Result<std::vector<FileSum>> hash_files(const WorkOptions& work = {}) const;
 
+  // Whether read_codes() works for the weight; if not, its values can be compared only after decoding.
+  virtual bool has_codes(const Weight&) const { return true; }
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const = 0;
   // Decodes `count` rows of a quantized weight to F64, F32, F16 or BF16; `out` has exactly their size.

@@ -12,6 +12,7 @@
 #include <ballast/tensor.h>
 
 #include "quantize/rows.h"
+#include "scheme/declared.h"
 #include "scheme/reader.h"
 #include "scheme/writer.h"
 
@@ -51,8 +52,8 @@ class Scheme {
   virtual std::string_view name() const = 0;
 
   // Takes the model over if its config or tensors show that its weights are stored this way, and claims the tensors that they
-  // consist of, after checking every size. Null otherwise; the model stays as it is then.
-  virtual Result<std::unique_ptr<WeightsReader>> open(Model& model) const = 0;
+  // consist of, after checking every size. Null otherwise; the model stays as it is then. `declared` is what find_declared() found.
+  virtual Result<std::unique_ptr<WeightsReader>> open(Model& model, std::span<const Declared> declared) const = 0;
 };
 
 // A scheme that can be written: its name is a --format.

@@ -49,12 +49,15 @@ Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
 }
 
 Result<Weights> Weights::from_model(Model model) {
-  TRY(refuse_foreign(model));
+  const std::vector<Declared> declared = TRY(find_declared(model));
   for (const Scheme* const scheme : all_schemes()) {
-    if (auto reader = TRY(scheme->open(model))) return Weights(std::make_unique<State>(std::move(reader)));
+    if (auto reader = TRY(scheme->open(model, declared))) return Weights(std::make_unique<State>(std::move(reader)));
   }
+  TRY(refuse_foreign(model));
   return Weights(std::make_unique<State>(open_plain_reader(std::move(model))));
 }
+
+Weights Weights::as_stored(Model model) { return Weights(std::make_unique<State>(open_plain_reader(std::move(model)))); }
 
 const std::string& Weights::path() const { return state_->reader->path(); }
 const std::string& Weights::directory() const {
@@ -69,6 +72,7 @@ const Weight* Weights::find(std::string_view name) const { return state_->reader
 Modality Weights::modality() const { return state_->reader->modality(); }
 const std::optional<ModelConfig>& Weights::config() const { return state_->reader->config(); }
 std::span<const std::string> Weights::warnings() const { return state_->reader->warnings(); }
+std::span<const std::string> Weights::dropped() const { return state_->reader->dropped(); }
 const Model* Weights::stored() const { return state_->reader->stored(); }
 std::optional<Model> Weights::take_stored() && { return state_->reader->take_stored(); }
 
@@ -151,7 +155,11 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
   std::optional<ModelConfig> config = weights.config();
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
-  Decoded decoded{.scheme = std::string(weights.scheme()), .names = {}};
+  const auto dropped = weights.dropped();
+  Decoded decoded{.scheme = std::string(weights.scheme()),
+                  .names = {},
+                  .files = weights.files(),
+                  .dropped = {dropped.begin(), dropped.end()}};
   for (const Weight& weight : weights.weights()) {
     if (weight.is_quantized()) decoded.names.insert(weight.name);
   }

@@ -100,6 +100,23 @@ export interface InspectedTensor {
   stats?: TensorStats | null;
 }
 
+/** A weight of a model, independent of how it is stored. */
+export interface InspectedWeight {
+  name: string;
+  /** The original dtype, or the best guess. */
+  dtype: DType;
+  shape: number[];
+  /** How it is stored: "plain", "mlx", "gptq" and so on. */
+  scheme: string;
+  mode: string | null;
+  /** Bits per code; 0 if it is not quantized. */
+  bits: number;
+  groupSize: number;
+  /** The stored tensors that it consists of. */
+  tensors: string[];
+  bytes: number;
+}
+
 export interface Totals {
   tensors: number;
   parameters: number;
@@ -113,6 +130,7 @@ export interface InspectReport {
   /** `dataStart` is where the tensor data begins; not for Parquet. */
   files: { path: string; size: number; dataStart?: number }[];
   tensorCount: number;
+  /** Of the weights; of the tensors, if the weights cannot be decoded. */
   parameterCount: number;
   dataBytes: number;
   dtypes: Partial<Record<DType, Totals>>;
@@ -124,6 +142,8 @@ export interface InspectReport {
   modality: Modality | null;
   config: ModelConfig | null;
   warnings: string[];
+  /** Empty if the weights cannot be decoded; a warning says why. */
+  weights: InspectedWeight[];
   /** In the order of the files. */
   tensors: InspectedTensor[];
 }

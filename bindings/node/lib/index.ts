@@ -36,6 +36,7 @@ export {
   type DiffOptions,
   type DiffReport,
   type InspectedTensor,
+  type InspectedWeight,
   inspectModel,
   type InspectOptions,
   type InspectReport,

@@ -25,8 +25,7 @@ std::uint64_t elements(const InspectedTensor& tensor) {
 
 // The keys of `quantization` in `ballast inspect --json`.
 std::string storage_key(const Weight& weight) {
-  if (!weight.is_quantized()) return "kept";
-  return "int" + std::to_string(weight.storage.bits) + " of " + std::to_string(weight.storage.group_size);
+  return weight.is_quantized() ? storage_name(weight.storage) : "kept";
 }
 
 TotalsByKey totals_by_storage(const Weights& weights) {
@@ -67,7 +66,8 @@ Inspection describe_parquet(const Weights& weights) {
                    .format = std::string(weights.scheme()),
                    .files = weights.files(),
                    .modality = weights.modality(),
-                   .config = weights.config()};
+                   .config = weights.config(),
+                   .weights = {weights.weights().begin(), weights.weights().end()}};
   for (const Weight& weight : weights.weights()) {
     found.tensors.push_back({.name = weight.name,
                              .dtype = weight.dtype,
@@ -91,6 +91,7 @@ Result<void> measure(Job& job, const Model& model, unsigned threads, Inspection&
 Result<Inspection> inspect_stored(Job& job, const Model& model, const Result<Weights>& weights, const InspectOptions& options) {
   Inspection found = describe_stored(model);
   if (!weights) found.warnings.push_back(weights.error().message);
+  if (weights) found.weights.assign(weights->weights().begin(), weights->weights().end());
   if (weights && weights->scheme() != "plain") {
     if (auto done = describe_quantization(*weights, found); !done) return std::unexpected(std::move(done.error()));
   }
@@ -160,6 +161,26 @@ Napi::Object tensor_value(Napi::Env env, const InspectedTensor& tensor) {
   return made;
 }
 
+Napi::Object weight_value(Napi::Env env, const Weight& weight) {
+  auto made = Napi::Object::New(env);
+  made.Set("name", text_value(env, weight.name));
+  made.Set("dtype", text_value(env, name(weight.dtype)));
+  made.Set("shape", shape_value(env, weight.shape));
+  made.Set("scheme", text_value(env, weight.storage.scheme));
+  made.Set("mode", weight.storage.mode.empty() ? env.Null() : text_value(env, weight.storage.mode));
+  made.Set("bits", count_value(env, weight.storage.bits));
+  made.Set("groupSize", count_value(env, weight.storage.group_size));
+  made.Set("tensors", texts_value(env, weight.tensors));
+  made.Set("bytes", count_value(env, weight.bytes));
+  return made;
+}
+
+Napi::Array weights_value(Napi::Env env, const Inspection& found) {
+  auto made = Napi::Array::New(env, found.weights.size());
+  for (std::uint32_t i = 0; i < found.weights.size(); ++i) made.Set(i, weight_value(env, found.weights[i]));
+  return made;
+}
+
 Napi::Array files_value(Napi::Env env, const Inspection& found) {
   auto made = Napi::Array::New(env, found.files.size());
   for (std::uint32_t i = 0; i < found.files.size(); ++i) {
@@ -204,6 +225,8 @@ Napi::Value inspection_value(Napi::Env env, const Inspection& found) {
     add(all, elements(tensor), tensor.bytes);
     add(dtypes[std::string(name(tensor.dtype))], elements(tensor), tensor.bytes);
   }
+  if (!found.weights.empty()) all.parameters = 0;
+  for (const Weight& weight : found.weights) all.parameters += weight.elements();
   auto boundaries = Napi::Array::New(env);
   for (const double boundary : found.time_boundaries.value_or(std::vector<double>()))
     boundaries.Set(boundaries.Length(), boundary);
@@ -221,6 +244,7 @@ Napi::Value inspection_value(Napi::Env env, const Inspection& found) {
   made.Set("modality", modality_value(env, found.modality));
   made.Set("config", config_value(env, found.config));
   made.Set("warnings", texts_value(env, found.warnings));
+  made.Set("weights", weights_value(env, found));
   made.Set("tensors", tensors_value(env, found));
   return made;
 }

@@ -38,7 +38,7 @@ struct Opened {
 struct Source {
   std::variant<std::string, std::shared_ptr<const Opened>> place;
 
-  // Runs `work(const Model&)`, which returns a Result, as a user of the model.
+  // Runs `work(const Model&)`, which returns a Result, as a user of the model. The weights of a path are decoded.
   template <class Work>
   auto with(Job& job, const Work& work) const -> std::invoke_result_t<Work, const Model&>;
 };
@@ -102,7 +102,7 @@ class Visit {
 template <class Work>
 auto Source::with(Job& job, const Work& work) const -> std::invoke_result_t<Work, const Model&> {
   if (const auto* const path = std::get_if<std::string>(&place)) {
-    const auto opened = open_as(job, {.path = *path, .options = {}});
+    const auto opened = open_as(job, {.path = *path, .decode = true, .options = {}});
     if (!opened) return std::unexpected(opened.error());
     const Visit visit(*(*opened)->users, job);
     return work((*opened)->model);

@@ -25,7 +25,7 @@ def inspect(path: Path) -> dict[str, Any]:
     """
     found, undecodable = None, None
     try:
-        found = _core.describe_quantized(path_of(path))
+        found = _core.describe_weights(path_of(path))
     except BallastError as error:
         undecodable = str(error)  # the stored tensors can still be listed
     if found is not None and found["format"] == "parquet":
@@ -33,11 +33,19 @@ def inspect(path: Path) -> dict[str, Any]:
     with open_model(path) as model:
         made = _of_model(model)
     tensors = made.pop("tensors")
-    if found is not None:
+    if found is not None and found["format"] != "plain":
         made |= {"quantization": _widths(found["tensors"]), "time_boundaries": found["time_boundaries"]}
+    if found is not None:
+        made["parameter_count"] = sum(math.prod(weight["shape"]) for weight in found["tensors"])
     if undecodable is not None:
         made["warnings"].append(undecodable)
-    return made | {"tensors": tensors}
+    weights = [_weight(weight) for weight in found["tensors"]] if found is not None else []
+    return made | {"weights": weights, "tensors": tensors}
+
+
+def _weight(weight: dict[str, Any]) -> dict[str, Any]:
+    keys = ("name", "dtype", "shape", "scheme", "mode", "bits", "group_size", "tensors", "bytes")
+    return {key: weight[key] for key in keys}
 
 
 def _of_parquet(path: Path, found: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +64,8 @@ def _of_parquet(path: Path, found: dict[str, Any]) -> dict[str, Any]:
         "modality": found["modality"],
         "config": None if found["config"] is None else json.loads(found["config"]),
         "warnings": [],
-        "tensors": tensors,
+        "weights": [_weight(tensor) for tensor in tensors],
+        "tensors": [{key: tensor[key] for key in tensor if key not in ("scheme", "mode", "stored_as", "tensors")} for tensor in tensors],
     }
 
 
@@ -97,8 +106,5 @@ def _totals(tensors: Iterable[tuple[str, tuple[int, ...], int]]) -> dict[str, di
     return totals
 
 
-def _widths(tensors: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    def width(tensor: dict[str, Any]) -> str:
-        return f"int{tensor['bits']} of {tensor['group_size']}" if tensor["bits"] else "kept"
-
-    return _totals((width(tensor), tensor["shape"], tensor["bytes"]) for tensor in tensors)
+def _widths(weights: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    return _totals((weight["stored_as"], weight["shape"], weight["bytes"]) for weight in weights)

@@ -57,7 +57,7 @@ def quantize(
     sources = [] if config is None else [config._given]
     sources.append(as_fields(_with_bits(settings, bits)))
     with ExitStack() as stack:
-        core = stack.enter_context(Opened(source))
+        core = stack.enter_context(Opened(source, decode=True))
         made = _core.quantize(
             core,
             path_of(directory),
@@ -98,7 +98,7 @@ def validate(
     True
     """
     with ExitStack() as stack:
-        core = stack.enter_context(Opened(original))
+        core = stack.enter_context(Opened(original, decode=True))
         callback = stack.enter_context(watched(progress, "validating"))
         made = _core.validate(core, path_of(quantized), **checked(min_accuracy=min_accuracy, threads=threads), progress=callback)
     return _report_of(made)

@@ -146,10 +146,9 @@ nb::dict validate(const OpenModel& original, const FsPath& quantized, double min
   return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
 }
 
-// Returns None for a model that is not quantized.
+// The logical weights of a model.
 nb::object describe_model(const FsPath& path) {
   const ballast::Weights weights = take(released([&] { return ballast::Weights::open(path.get(), {.stop = was_interrupted}); }));
-  if (weights.scheme() == "plain") return nb::none();
   const auto boundaries = take(weights.time_boundaries());
   nb::list tensors;
   for (const Weight& weight : weights.weights()) {
@@ -157,9 +156,13 @@ nb::object describe_model(const FsPath& path) {
     made["name"] = weight.name;
     made["dtype"] = name(weight.dtype);
     made["shape"] = nb::tuple(nb::cast(weight.shape));
+    made["scheme"] = weight.storage.scheme;
+    made["mode"] = weight.storage.mode.empty() ? nb::none() : nb::cast(weight.storage.mode);
+    made["stored_as"] = weight.is_quantized() ? storage_name(weight.storage) : "kept";
     made["bits"] = weight.storage.bits;
     made["group_size"] = weight.storage.group_size;
     made["equalized"] = weight.storage.equalized;
+    made["tensors"] = nb::cast(weight.tensors);
     made["bytes"] = weight.bytes;
     made["file"] = path_text(weight.file);
     tensors.append(made);
@@ -251,7 +254,7 @@ void bind_quantize(nb::module_& module) {
              nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
              nb::arg("threads"), nb::arg("progress").none());
-  module.def("describe_quantized", &describe_model);
+  module.def("describe_weights", &describe_model);
   module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)

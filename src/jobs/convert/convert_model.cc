@@ -261,6 +261,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     const bool is_of_one_dtype = options.dtype && info(*options.dtype).kind == NumberKind::kFloat;
     report.warnings.push_back(fmt::format("{} weights were dequantized to {}", decoded->scheme,
                                           is_of_one_dtype ? name(*options.dtype) : "their original dtypes"));
+    if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) report.warnings.push_back(std::move(left_out));
   }
   std::vector<Companion> companions;
   if (const Folder* const folder = ModelAccess::folder(model)) {

@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "model/state.h"
 #include "scheme/foreign.h"
+#include "scheme/layer_reader.h"
 #include "scheme/mlx/config.h"
 #include "scheme/mlx/layers.h"
 #include "scheme/mlx/side_files.h"
@@ -42,17 +43,29 @@ bool keeps_codes(const std::string& path, const ConvertOptions& options) {
   return !has_new_dtypes(options) && !is_single_file(path) && options.sink.format != Format::kMlxJson;
 }
 
+// The tensors of each quantized weight.
+Result<std::vector<std::vector<const TensorInfo*>>> find_parts(const Model& model) {
+  std::vector<std::vector<const TensorInfo*>> parts;
+  const auto config = mlx_quantization_of(model);
+  if (!config && config.error().code != Errc::kUnsupported) return std::unexpected(config.error());
+  if (config && *config) {
+    for (const MlxLayer& layer : TRY(find_mlx_layers(model, **config))) {
+      parts.push_back({layer.packed, layer.scales});
+      if (layer.biases != nullptr) parts.back().push_back(layer.biases);
+    }
+    return parts;
+  }
+  const auto found = TRY(find_layers(model));
+  if (!found) return parts;
+  for (const Layer& layer : found->layers) parts.push_back(layer.parts);
+  return parts;
+}
+
 }  // namespace
 
 Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options) {
-  if (has_new_dtypes(options)) {
-    TRY(refuse_foreign(model));
-    return refuse_codes(model);
-  }
-  const auto config = mlx_quantization_of(model);
-  if (!config && config.error().code == Errc::kUnsupported) return {};
-  if (!config) return std::unexpected(config.error());
-  const auto layers = *config ? find_mlx_layers(model, **config) : Result<std::vector<MlxLayer>>();
+  if (has_new_dtypes(options)) return refuse_codes(model);
+  const auto layers = find_parts(model);
   if (!layers && layers.error().code == Errc::kUnsupported) return {};
   if (!layers) return std::unexpected(layers.error());
   if (layers->empty()) return {};
@@ -63,19 +76,16 @@ Result<void> check_codes(const Model& model, const Selection& selection, const s
   TRY(check_side_files(model, selection));
   std::map<std::string_view, std::string_view> names;
   for (std::size_t i = 0; i < selection.targets.size(); ++i) names[selection.sources[i]->name] = selection.targets[i].name;
-  for (const MlxLayer& layer : *layers) {
-    std::size_t parts = 0;
+  for (const std::vector<const TensorInfo*>& parts : *layers) {
     std::size_t found = 0;
-    for (const TensorInfo* const part : {layer.packed, layer.scales, layer.biases}) {
-      if (part == nullptr) continue;
-      ++parts;
+    for (const TensorInfo* const part : parts) {
       const auto name = names.find(part->name);
       if (name == names.end()) continue;
       ++found;
       if (name->second != part->name) return refuse(fmt::format("{} cannot be renamed", quote(part->name)));
     }
-    if (found != 0 && found != parts)
-      return refuse(fmt::format("{} would lose its weights, scales or biases", quote(layer.name)));
+    if (found != 0 && found != parts.size())
+      return refuse(fmt::format("{} would lose its weights, scales or biases", quote(parts.front()->name)));
   }
   return {};
 }

@@ -42,7 +42,6 @@ Result<void> leave_unquantized(const std::vector<std::string>& names, QuantizeCo
 Result<QuantizeInput> make_input(const Model& source, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(refuse_codes(source));
-  TRY(refuse_foreign(source));
   QuantizeInput input{.source = source, .arrangement = {}, .options = with_own_limits(options)};
   if (options.config.format != QuantizeFormat::kMlx) return input;
   input.arrangement = TRY(arrange_for_mlx_lm(source));

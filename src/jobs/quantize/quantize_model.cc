@@ -199,7 +199,6 @@ Result<Prepared> prepare(const QuantizeInput& input) {
   Plan plan = TRY(Plan::make(model, options.config));
   const LayerCoder uncalibrated(model, input.source, options.config, nullptr, options.work);
   std::vector<WeightLayout> weights;
-  for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
   TRY(uncalibrated.scheme().check_names(model.path(), weights));
   std::unique_ptr<Calibration> calibration;
   if (!options.calibration.empty()) {
@@ -259,7 +258,8 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
     return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without {}", escape(directory),
                 suffix);
   }
-  for (const ModelFile& file : model.files()) {
+  const auto& decoded = ModelAccess::decoded(model);
+  for (const ModelFile& file : decoded ? std::span<const ModelFile>(decoded->files) : model.files()) {
     std::error_code different;
     if (!fs::exists(file.path, different)) continue;  // a model in memory
     const fs::path folder = fs::path(file.path).parent_path();

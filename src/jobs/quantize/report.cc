@@ -9,7 +9,9 @@
 
 #include "base/file_names.h"
 #include "base/text.h"
+#include "jobs/companions.h"
 #include "jobs/quantize/output_plan.h"
+#include "model/state.h"
 
 namespace ballast {
 namespace {
@@ -46,6 +48,10 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
   if (finished.coder.scheme().last_file() == kParquetMetadataFile &&
       std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is not copied; the output has its own", kParquetMetadataFile));
+  }
+  if (const auto& decoded = ModelAccess::decoded(finished.coder.model())) {
+    warnings.push_back(fmt::format("{} weights were dequantized first", decoded->scheme));
+    if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) warnings.push_back(std::move(left_out));
   }
   if (const std::string folders = folders_in(finished.coder.model().directory()); !folders.empty()) {
     warnings.push_back(fmt::format("subdirectories are not copied: {}", folders));

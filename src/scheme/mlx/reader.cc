@@ -6,6 +6,7 @@
 #include "base/try.h"
 #include "convert/kernels.h"
 #include "model/state.h"
+#include "scheme/foreign.h"
 #include "scheme/mlx/config.h"
 #include "scheme/mlx/layers.h"
 #include "scheme/mlx/reader.h"
@@ -61,10 +62,15 @@ class MlxReader final : public ModelReader {
     return files;
   }
 
+  bool has_codes(const Weight& weight) const override {
+    const MlxLayer& layer = layer_of(weight);
+    return layer.quantization.mode == QuantizationMode::kAffine && layer.biases != nullptr;
+  }
+
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
     if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: can compare only affine weights with biases, not {}", escape(path()),
+      return fail(Errc::kUnsupported, "{}: tensor {}: only affine weights with biases have comparable codes, not {}", escape(path()),
                   quote(weight.name), ballast::name(layer.quantization.mode));
     }
     const RowFormat& rows = format(weight);
@@ -153,11 +159,14 @@ class MlxReader final : public ModelReader {
 
 }  // namespace
 
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model) {
-  const auto config = TRY(mlx_quantization_of(model));
-  if (!config) return nullptr;
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model, bool is_declared) {
+  const auto config = mlx_quantization_of(model);
+  if (!config && config.error().code == Errc::kUnsupported && is_declared) return nullptr;  // by another quantizer
+  if (!config) return std::unexpected(config.error());
+  if (!*config) return nullptr;
+  TRY(refuse_foreign(model));
   auto reader = std::make_unique<MlxReader>(std::move(model));
-  TRY(reader->read_table(*config));
+  TRY(reader->read_table(**config));
   return reader;
 }
 

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// Scheme::open() of MLX.
-Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model);
+// Scheme::open() of MLX. `is_declared`: a section of the config names its quantizer.
+Result<std::unique_ptr<WeightsReader>> open_mlx_reader(Model& model, bool is_declared);
 
 }  // namespace ballast

@@ -36,7 +36,9 @@ class MlxSizes final : public SizeModel {
 class MlxScheme final : public WritableScheme {
  public:
   std::string_view name() const override { return "mlx"; }
-  Result<std::unique_ptr<WeightsReader>> open(Model& model) const override { return open_mlx_reader(model); }
+  Result<std::unique_ptr<WeightsReader>> open(Model& model, std::span<const Declared> declared) const override {
+    return open_mlx_reader(model, !declared.empty());
+  }
 
   std::optional<Matrix> matrix_of(const TensorInfo& tensor) const override {
     if (!is_quantizable(tensor) || !is_layer(tensor)) return std::nullopt;

@@ -1,6 +1,7 @@
 #include "scheme/mlx/section.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -57,6 +58,28 @@ std::vector<std::pair<std::string_view, std::string_view>> root_members(std::str
   return members;
 }
 
+bool is_quantization(std::string_view key) {
+  constexpr std::array<std::string_view, 5> kKeys{"quantization", "quantization_config", "compression_config", kTimeAware.member,
+                                                  kEqualization.member};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+// A member of a config without the quantization inside, such as that of text_config. Everything else stays as it is written.
+std::string without_quantization(std::string_view key, std::string_view member) {
+  const std::size_t begin = member.find_first_not_of(" \t\r\n", member.find(':', key.size() + 2) + 1);
+  const auto members = member[begin] == '{' ? root_members(member.substr(begin)) : decltype(root_members(""))();
+  const auto is_left_out = [](const auto& entry) { return is_quantization(entry.first); };
+  if (std::ranges::none_of(members, is_left_out)) return std::string(member);
+  std::string text(member.substr(0, begin));
+  std::string_view separator = "{";
+  for (const auto& entry : members) {
+    if (is_left_out(entry)) continue;
+    text += fmt::format("{}\n    {}", separator, entry.second);
+    separator = ",";
+  }
+  return text += separator == "{" ? "{}" : "\n  }";
+}
+
 }  // namespace
 
 std::string_view module_of(std::string_view tensor) {
@@ -104,9 +127,8 @@ std::string with_members(std::string_view config, std::span<const std::pair<std:
 std::string with_quantization(std::string_view config, std::string_view section, std::span<const SideFileKind> sides) {
   std::string text = "{";
   for (const auto& [key, member] : root_members(config)) {
-    if (key == "quantization" || key == "quantization_config" || key == kTimeAware.member || key == kEqualization.member)
-      continue;
-    text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
+    if (is_quantization(key)) continue;
+    text += fmt::format("{}\n  {}", text == "{" ? "" : ",", without_quantization(key, member));
   }
   if (section.empty()) return text += "\n}\n";
   for (const SideFileKind& side : sides) {
