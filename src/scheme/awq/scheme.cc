@@ -22,7 +22,6 @@ constexpr std::string_view kName = "awq";
 constexpr std::string_view kVersion = "gemm";
 constexpr std::string_view kCodes = ".qweight";
 constexpr unsigned kBits = 4;
-constexpr std::uint64_t kPerWord = 32 / kBits;
 
 // The other versions have the same tensor names, but other orders.
 Result<void> check_version(const PackedConfig& config) {
@@ -70,7 +69,7 @@ class AwqFinder {
                   quote(codes.name));
     }
     const std::uint64_t columns = codes.shape[0];
-    const std::uint64_t rows = codes.shape[1] * kPerWord;
+    const std::uint64_t rows = codes.shape[1] * 32 / kBits;
     const std::string why = fmt::format("{} is {}", quote(codes.name), to_string(codes.shape));
     TRY(check_shape(model_, scales, {scales.shape[0], rows}, why));
     TRY(check_shape(model_, zeros, {scales.shape[0], codes.shape[1]},
@@ -92,14 +91,15 @@ class AwqFinder {
     const std::uint64_t group_size = TRY(check_sizes(codes, zeros, scales, config_.of(module)));
     const std::uint64_t rows = scales.shape[1];
     const std::uint64_t columns = codes.shape[0];
-    Layer layer{
-        .name = module + ".weight",
-        .dtype = config_dtype(model_).value_or(scales.dtype),
-        .shape = {rows, columns},
-        .rows = rows,
-        .storage = {.scheme = {}, .mode = std::string(kVersion), .bits = kBits, .group_size = static_cast<unsigned>(group_size)},
-        .parts = {&codes, &zeros, &scales},
-        .decoder = nullptr};
+    const Storage storage{
+        .scheme = {}, .mode = std::string(kVersion), .bits = kBits, .group_size = static_cast<unsigned>(group_size)};
+    Layer layer{.name = module + ".weight",
+                .dtype = config_dtype(model_).value_or(scales.dtype),
+                .shape = {rows, columns},
+                .rows = rows,
+                .storage = storage,
+                .parts = {&codes, &zeros, &scales},
+                .decoder = nullptr};
     layer.decoder = grouped_decoder({.columns = columns,
                                      .group_size = group_size,
                                      .codes = awq_codes(codes),

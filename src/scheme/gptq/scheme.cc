@@ -202,14 +202,13 @@ class GptqFinder {
       return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing: desc_act is true in {}", quote(module + ".g_idx"),
                          config_.section().place());
     }
+    const Storage storage{
+        .scheme = {}, .mode = std::string(format_.name), .bits = bits, .group_size = static_cast<unsigned>(group_size)};
     Layer layer{.name = module + ".weight",
                 .dtype = config_dtype(model_).value_or(tensors.scales->dtype),
                 .shape = {rows, columns},
                 .rows = rows,
-                .storage = {.scheme = {},
-                            .mode = std::string(format_.name),
-                            .bits = bits,
-                            .group_size = static_cast<unsigned>(group_size)},
+                .storage = storage,
                 .parts = {&codes, tensors.zeros, tensors.scales},
                 .decoder = nullptr};
     if (tensors.index != nullptr) layer.parts.push_back(tensors.index);
