@@ -159,8 +159,8 @@ Result<void> refuse_rotation(const Section& section) {
   simdjson::dom::object settings;
   if (section.object()[*key].get(settings) == simdjson::SUCCESS && settings.size() == 0) return {};
   return fail(Errc::kUnsupported,
-              "{}: {} is {}: the weights are rotated, and Ballast cannot undo that; use a checkpoint without rotation",
-              section.place(), *key, value_of(section, *key));
+              "{}: {} is set: the weights are rotated, and Ballast cannot undo that; use a checkpoint without rotation",
+              section.place(), *key);
 }
 
 Result<void> refuse_conv1d(const Model& model) {

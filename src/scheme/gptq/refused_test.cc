@@ -171,7 +171,7 @@ TEST(GptqRefused, OtherPackingsOfAutoRound) {
                       "packing_format is missing, expected auto_round:auto_gptq, auto_round:auto_awq or auto_round"));
   EXPECT_TRUE(refused(
       R"("packing_format": "auto_round", "rotation_config": {"type": "hadamard"})", Errc::kUnsupported,
-      R"(rotation_config is {"type":"hadamard"}: the weights are rotated, and Ballast cannot undo that; use a checkpoint without rotation)"));
+      "rotation_config is set: the weights are rotated, and Ballast cannot undo that; use a checkpoint without rotation"));
 }
 
 TEST(GptqRefused, TransposedLayersOfGpt2) {
