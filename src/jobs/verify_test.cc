@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/files.h"
+#include "tests/support/tensors.h"
 
 namespace ballast {
 namespace {
@@ -129,6 +129,24 @@ TEST(Verify, ContinuesAfterTheFirstDefect) {
                   "index: " + index + ": tensor 'ghost' should be in 1.safetensors, but no shard of the index contains it",
                   "config: " + config + ": hidden_size is 'x', expected a whole number"));
   EXPECT_THAT(report.warnings, ElementsAre(index + ": tensor 'extra' of 1.safetensors is not in the index"));
+}
+
+// Codes of bitsandbytes may be stored as BF16.
+TEST(Verify, CodesOfSeveralValuesAreNotNaN) {
+  const std::string state = R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [2, 2]})";
+  const std::string nan = raw<std::uint16_t>({0x7FFF});
+  std::vector<test::TensorText> tensors{{"a.weight", DType::kBF16, {1, 1}, nan},
+                                        {"a.weight.absmax", DType::kF32, {1}},
+                                        {"a.weight.quant_map", DType::kF32, {16}},
+                                        {"a.weight.quant_state.bitsandbytes__nf4", DType::kU8, {state.size()}, state}};
+  const TempDir dir;
+  const VerifyReport report = verified(dir.write("x.safetensors", test::safetensors(tensors)), {.values = true});
+  ASSERT_THAT(told(report), testing::SizeIs(1));
+  EXPECT_THAT(told(report).front(), testing::HasSubstr("tensor 'a.weight.quant_map': value 0 is 0, expected -1 for nf4"));
+  tensors.pop_back();
+  tensors.resize(1, tensors.front());
+  EXPECT_THAT(told(verified(dir.write("x.safetensors", test::safetensors(tensors)), {.values = true})).front(),
+              testing::HasSubstr("1 of 1 values are NaN"));
 }
 
 TEST(Verify, WarningsOfTheLayoutAreKept) {

@@ -76,13 +76,18 @@ class GroupedDecoder final : public RowDecoder {
     std::vector<std::int32_t> stored(grouped_.columns);
     TRY(model.read_into(index.name, 0, std::as_writable_bytes(std::span(stored))));
     const std::uint64_t groups = grouped_.scales->groups();
+    bool is_by_position = true;
     for (std::size_t i = 0; i < stored.size(); ++i) {
-      const std::int64_t group = stored[i] == -1 ? static_cast<std::int64_t>(i / grouped_.group_size) : stored[i];
+      const auto position = static_cast<std::int64_t>(i / grouped_.group_size);
+      const std::int64_t group = stored[i] == -1 && grouped_.allows_unset ? position : stored[i];
+      is_by_position = is_by_position && group == position;
       if (group < 0 || std::cmp_greater_equal(group, groups)) {
-        return fail_tensor(model, index, Errc::kCorrupt, "column {} is in group {}, but there are {} groups", i, stored[i], groups);
+        return fail_tensor(model, index, Errc::kCorrupt, "column {} is in group {}, but there are {} groups", i, stored[i],
+                           groups);
       }
       out.push_back(static_cast<std::uint32_t>(group));
     }
+    if (is_by_position) out.clear();
     return {};
   }
 

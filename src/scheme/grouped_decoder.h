@@ -18,7 +18,8 @@ struct Grouped {
   std::unique_ptr<const Codes> codes;
   std::unique_ptr<const Parameters> scales;
   std::unique_ptr<const Parameters> zeros = nullptr;  // null: none
-  const TensorInfo* group_index = nullptr;            // I32, for every column its group; -1 for the group by position
+  const TensorInfo* group_index = nullptr;            // I32, for every column its group
+  bool allows_unset = true;                           // whether -1 in the index is the group by position, or an error
   const TensorInfo* column_factors = nullptr;         // one for every column, multiplied last
 };
 

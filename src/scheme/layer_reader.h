@@ -24,6 +24,9 @@ class LayerScheme : public Scheme {
   Result<std::unique_ptr<WeightsReader>> open(Model& model, std::span<const Declared> declared) const final;
 };
 
+const LayerScheme& gptq_scheme();
+const LayerScheme& awq_scheme();
+const LayerScheme& bitsandbytes_scheme();
 const LayerScheme& fp8_scheme();
 
 // What the first scheme that recognizes the model finds; empty if it is not stored as layers.

@@ -199,6 +199,7 @@ Result<Prepared> prepare(const QuantizeInput& input) {
   Plan plan = TRY(Plan::make(model, options.config));
   const LayerCoder uncalibrated(model, input.source, options.config, nullptr, options.work);
   std::vector<WeightLayout> weights;
+  for (std::size_t i = 0; i < plan.size(); ++i) weights.push_back(uncalibrated.layout(i, plan[i]));
   TRY(uncalibrated.scheme().check_names(model.path(), weights));
   std::unique_ptr<Calibration> calibration;
   if (!options.calibration.empty()) {
