@@ -101,7 +101,20 @@ Result<void> check_renames(std::span<const Rename> renames) {
   return {};
 }
 
-// Names of the output that two tensors would have.
+// Warns of a dtype for all tensors of its kind, `meant`, if there are none or if some cannot be converted.
+void add_warnings(DType dtype, std::uint64_t meant, std::uint64_t unconvertible, Selection& selection) {
+  if (meant == 0 && !selection.targets.empty()) {
+    selection.warnings.push_back(
+        fmt::format("dtype {}: there are no {} tensors to convert; name others by a pattern, such as '*={}'", name(dtype),
+                    kind_name(dtype), name(dtype)));
+  }
+  if (unconvertible == 0) return;
+  const std::string keep =
+      unconvertible == 1 ? "1 tensor of F6 keeps its dtype" : fmt::format("{} tensors of F6 keep their dtype", unconvertible);
+  selection.warnings.push_back(fmt::format("{}, because F6 has no standard packing", keep));
+}
+
+// Fails if two tensors would have the same name.
 Result<void> check_distinct(const Selection& selection) {
   std::map<std::string_view, std::string_view> sources;  // by the new name
   for (std::size_t i = 0; i < selection.targets.size(); ++i) {
@@ -189,23 +202,11 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
     if (renamed[i]) continue;
     return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(options.renames[i].from));
   }
-  if (!options.renames.empty()) {
-    if (auto distinct = check_distinct(selection); !distinct) return fail_at(escape(model.path()), distinct.error());
-  }
+  if (auto distinct = check_distinct(selection); !distinct) return fail_at(escape(model.path()), distinct.error());
   if (selection.targets.empty() && !model.tensors().empty()) {
-    selection.warnings.push_back("no tensor is left to write: all are excluded");
+    selection.warnings.emplace_back("no tensor is left to write: all are excluded");
   }
-  if (options.dtype && meant == 0 && !selection.targets.empty()) {
-    selection.warnings.push_back(
-        fmt::format("dtype {}: there are no {} tensors to convert; name others by a pattern, such as '*={}'",
-                    name(*options.dtype), kind_name(*options.dtype), name(*options.dtype)));
-  }
-  if (unconvertible > 0) {
-    selection.warnings.push_back(fmt::format("{} because F6 has no standard packing",
-                                             unconvertible == 1
-                                                 ? "1 tensor of F6 keeps its dtype,"
-                                                 : fmt::format("{} tensors of F6 keep their dtype,", unconvertible)));
-  }
+  if (options.dtype) add_warnings(*options.dtype, meant, unconvertible, selection);
   return selection;
 }
 
