@@ -20,6 +20,9 @@ inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b
   return product;
 }
 
+// Rounded up. `b` is not 0.
+constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
 // The product of all dims, from left to right as in the reference implementation: [2^63, 4, 0] overflows, [0, 2^63, 4] does not.
 inline std::optional<std::uint64_t> checked_elements(Shape shape) {
   std::uint64_t product = 1;

@@ -107,7 +107,8 @@ Result<void> check_names(const Model& model, const Layers& found) {
   return refuse_leftovers(model, parts);
 }
 
-constexpr std::array kLayerSchemes{&gptq_scheme, &awq_scheme, &bitsandbytes_scheme, &fp8_scheme};
+constexpr std::array kLayerSchemes{&compressed_tensors_scheme, &gptq_scheme,     &awq_scheme,
+                                   &bitsandbytes_scheme,       &modelopt_scheme, &fp8_scheme};
 
 }  // namespace
 
