@@ -47,10 +47,10 @@ class AwqFinder {
   }
 
  private:
-  Result<const TensorInfo*> sibling(const TensorInfo& codes, std::string_view suffix) const {
-    if (const TensorInfo* const found = find_sibling(model_, codes.name, kCodes, suffix)) return found;
+  Result<const TensorInfo*> sibling(const TensorInfo& codes, std::string_view other) const {
+    if (const TensorInfo* const found = find_sibling(model_, codes.name, kCodes, other)) return found;
     const std::string_view module = codes.name.substr(0, codes.name.size() - kCodes.size());
-    return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(suffix)));
+    return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(other)));
   }
 
   // Checks the sizes against each other, then against the config. Returns the group size.
