@@ -112,12 +112,12 @@ STRUCTURE = {
     "ct-pack4-group": {
         "no scale": drop(".weight_scale"), "no codes": drop(".weight_packed"), "no shape": drop(".weight_shape"),
         "short scale": shorten(".weight_scale"), "narrow codes": shorten(".weight_packed", 1), "other bits": weights("num_bits", 8),
-        "other group": weights("group_size", 48), "other shape": put(".weight_shape", 63, 0), "negative shape": put(".weight_shape", -1, 0),
-        "huge shape": put(".weight_shape", 2**62, 0), "unknown format": setting("format", "packed-somehow"), "bits of text": weights("num_bits", "four"),
+        "other group": weights("group_size", 64), "other shape": put(".weight_shape", 63, 0), "negative shape": put(".weight_shape", -1, 0),
+        "huge shape": put(".weight_shape", 2**62, 0), "bits of text": weights("num_bits", "four"),
         "asymmetric without zero points": weights("symmetric", False),
     },
     "ct-pack4-group-asym": {"no zero points": drop(".weight_zero_point"), "short zero points": shorten(".weight_zero_point")},
-    "ct-pack4-actorder": {"short g_idx": shorten(".weight_g_idx"), "g_idx too large": put(".weight_g_idx", 2), "negative g_idx": put(".weight_g_idx", -7)},
+    "ct-pack4-actorder": {"short g_idx": shorten(".weight_g_idx"), "g_idx too large": put(".weight_g_idx", 99), "negative g_idx": put(".weight_g_idx", -7)},
     "ct-int8-channel": {"no scale": drop(".weight_scale"), "short scale": shorten(".weight_scale")},
     "ct-fp8-channel": {"no scale": drop(".weight_scale"), "short scale": shorten(".weight_scale"), "bf16 called fp8": all_bf16},
     "ct-fp8-block": {"short scale": shorten(".weight_scale"), "other block": weights("block_structure", [64, 64])},
@@ -130,19 +130,19 @@ STRUCTURE = {
     },
     "fbgemm-fp8": {"no scale": drop(".weight_scale"), "short scale": shorten(".weight_scale")},
     "modelopt-fp8": {"no scale": drop(".weight_scale"), "bf16 called fp8": all_bf16},
-    "modelopt-nvfp4": {"no second scale": drop(".weight_scale_2"), "short scale": shorten(".weight_scale"), "low rank": setting("quant_algo", "NVFP4_SVD")},
-    "modelopt-awq": {"no column scales": drop(".pre_quant_scale"), "short column scales": shorten(".pre_quant_scale"), "short scale": shorten(".weight_scale")},
+    "modelopt-nvfp4": {"no second scale": drop(".weight_scale_2"), "short scale": shorten(".weight_scale")},
+    "modelopt-awq": {"short column scales": shorten(".pre_quant_scale"), "short scale": shorten(".weight_scale")},
     "gptq4": {
         "no scales": drop(".scales"), "no codes": drop(".qweight"), "no zero points": drop(".qzeros"), "short codes": shorten(".qweight"),
         "short scales": shorten(".scales"), "narrow zero points": shorten(".qzeros", 1), "other bits": setting("bits", 8), "bits of 0": setting("bits", 0),
-        "bits of text": setting("bits", "4 or so"), "other group": setting("group_size", 64), "g_idx too large": put(".g_idx", 9), "negative g_idx": put(".g_idx", -1),
-        "short g_idx": shorten(".g_idx"), "unknown version": setting("checkpoint_format", "gptq_v9"),
+        "bits of text": setting("bits", "4 or so"), "other group": setting("group_size", 64), "g_idx too large": put(".g_idx", 99), "negative g_idx": put(".g_idx", -1),
+        "short g_idx": shorten(".g_idx"),
     },
     "awq4": {
         "no scales": drop(".scales"), "no codes": drop(".qweight"), "no zero points": drop(".qzeros"), "short codes": shorten(".qweight"),
-        "other bits": setting("bits", 8), "other group": setting("group_size", 64), "gemv": setting("version", "gemv"), "gemv_fast": setting("version", "gemv_fast"),
+        "other group": setting("group_size", 64),
     },
-    "bnb-int8": {"no scales": drop(".SCB"), "short scales": shorten(".SCB"), "other order": put(".weight_format", 1, None)},
+    "bnb-int8": {"no scales": drop(".SCB"), "short scales": shorten(".SCB")},
     "bnb-nf4": {
         "no absmax": drop(".weight.absmax"), "short absmax": shorten(".weight.absmax"), "short codes": shorten(".weight"), "no map": drop(".weight.quant_map"),
         "short map": shorten(".weight.quant_map"), "no state": drop(".weight.quant_state.bitsandbytes__nf4"), "state is not JSON": not_json,
@@ -157,6 +157,16 @@ STRUCTURE = {
         "other bits": lambda c: c.config["quantization"].update(bits=8), "other group": lambda c: c.config["quantization"].update(group_size=64),
         "other mode": lambda c: c.config["quantization"].update(mode="mxfp4"),
     },
+}  # fmt: skip
+
+# What other programs write or might write, and Ballast does not decode.
+UNSUPPORTED = {
+    "ct-pack4-group": {"format": setting("format", "packed-somehow"), "group": weights("group_size", 48)},
+    "modelopt-nvfp4": {"low rank": setting("quant_algo", "NVFP4_SVD"), "algorithm": setting("quant_algo", "INT3_NEW")},
+    "gptq4": {"version": setting("checkpoint_format", "gptq_v9")},
+    "awq4": {"bits": setting("bits", 8), "gemv": setting("version", "gemv"), "gemv_fast": setting("version", "gemv_fast")},
+    "bnb-int8": {"order": put(".weight_format", 1, None)},
+    "fp8-tensor": {"method": setting("quant_method", "fp8_of_tomorrow")},
 }  # fmt: skip
 
 # Scales that make weights NaN, infinite or zero.
@@ -217,6 +227,20 @@ class TestStructure:
         write_changed(name, change, tmp_path / "m")
         message = one_error_line(run("dequantize", tmp_path / "m", tmp_path / "out"), 3)
         assert len(message) < 700 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "change"), every(UNSUPPORTED))
+def test_what_is_unsupported_is_said(run, tmp_path, name, change):
+    """`verify` reports that it did not check the quantization, or a defect; what reads the weights refuses them."""
+    write_changed(name, change, tmp_path / "m")
+    result = run("verify", tmp_path / "m", "--json")
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    found = json.loads(result.stdout)
+    assert {"name": "quantization", "ok": True} not in found["checks"]
+    assert found["defects"] or any(each.startswith("quantization") for each in found["skipped"])
+    for command in ("dequantize", "quantize"):
+        one_error_line(run(command, tmp_path / "m", tmp_path / "out"), 3)
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("name", "change"), every(VALUES))
