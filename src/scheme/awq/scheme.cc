@@ -41,7 +41,11 @@ class AwqFinder {
 
   Result<Layers> run() {
     for (const TensorInfo& tensor : model_.tensors()) {
+      constexpr std::string_view kZeros = ".qzeros";
       if (tensor.name.ends_with(kCodes)) TRY(add(tensor));
+      if (!tensor.name.ends_with(kZeros) || find_sibling(model_, tensor.name, kZeros, kCodes) != nullptr) continue;
+      const std::string_view module = tensor.name.substr(0, tensor.name.size() - kZeros.size());
+      return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(kCodes)));
     }
     return std::move(found_);
   }
