@@ -83,22 +83,6 @@ NVFP4 = {
     f"{A}.weight_scale_2": ("F32", []),
     f"{A}.input_scale": ("F32", []),
 }
-AWQ = {f"{A}.qweight": ("I32", [32, 1]), f"{A}.qzeros": ("I32", [1, 1]), f"{A}.scales": ("F16", [1, 8])}
-GPTQ = {
-    f"{A}.qweight": ("I32", [4, 8]),
-    f"{A}.qzeros": ("I32", [1, 1]),
-    f"{A}.scales": ("F16", [1, 8]),
-    f"{A}.g_idx": ("I32", [32]),
-}
-BNB_8BIT = {f"{A}.weight": ("I8", [4, 32]), f"{A}.SCB": ("F32", [4]), f"{A}.weight_format": ("U8", [])}
-BNB_4BIT = {
-    f"{A}.weight": ("U8", [64, 1]),
-    f"{A}.weight.absmax": ("U8", [2]),
-    f"{A}.weight.quant_map": ("F32", [16]),
-    f"{A}.weight.nested_absmax": ("F32", [1]),
-    f"{A}.weight.nested_quant_map": ("F32", [256]),
-    f"{A}.weight.quant_state.bitsandbytes__nf4": ("U8", [8]),
-}
 MXFP4 = {
     f"{EXPERTS}.down_proj_blocks": ("U8", [2, 4, 1, 16]),
     f"{EXPERTS}.down_proj_scales": ("U8", [2, 4, 1]),
@@ -152,23 +136,6 @@ LAYOUTS = {
         },
         beside("as modelopt", f"{A}.pre_quant_scale", f"{A}.weight"),
     ),
-    "gptq": Layout(GPTQ, **by_method("gptq", bits=4, group_size=128, desc_act=False, sym=True)),
-    "gptq by name": Layout(GPTQ, beside("as gptq", f"{A}.g_idx", f"{A}.qweight")),
-    "awq": Layout(AWQ, **by_method("awq", bits=4, group_size=128, zero_point=True, version="gemm")),
-    "awq by name": Layout(AWQ, beside("as awq", f"{A}.qzeros", f"{A}.qweight")),
-    "awq by its file": Layout(
-        {name: tensor for name, tensor in AWQ.items() if "qzeros" not in name},
-        "as awq (quant_config.json: w_bit 4)",
-        files={"quant_config.json": {"w_bit": 4, "q_group_size": 128}},
-    ),
-    "bitsandbytes, 8 bits": Layout(
-        BNB_8BIT,
-        "as bitsandbytes (config.json: load_in_8bit true)",
-        config={"quantization_config": {"load_in_8bit": True}},
-    ),
-    "bitsandbytes, 8 bits by name": Layout(BNB_8BIT, beside("as bitsandbytes", f"{A}.SCB", f"{A}.weight")),
-    "bitsandbytes, nf4": Layout(BNB_4BIT, **by_method("bitsandbytes", load_in_4bit=True, bnb_4bit_quant_type="nf4")),
-    "bitsandbytes, nf4 by name": Layout(BNB_4BIT, beside("as bitsandbytes", f"{A}.weight.absmax", f"{A}.weight")),
     "mxfp4": Layout(MXFP4, **by_method("mxfp4")),
     "mxfp4 by name": Layout(MXFP4, beside("as mxfp4", f"{EXPERTS}.down_proj_blocks", f"{EXPERTS}.down_proj_scales")),
     "ComfyUI float8": Layout(
@@ -230,11 +197,11 @@ def test_inspect_lists_the_tensors(run, layout, model):
 @pytest.mark.parametrize("command", ["quantize", "convert"])
 def test_a_file_alone_is_refused_by_its_names(run, tmp_path, command):
     path = tmp_path / "model.safetensors"
-    write_safetensors(path, GPTQ)
+    write_safetensors(path, {f"{A}._weight_qdata": ("I8", [4, 32])})
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "not read for a lone file"}}))
     result = run(command, path, tmp_path / "out", *REFUSING[command])
     assert one_error_line(result, 3) == (
-        f"{path}: weights are quantized {beside('as gptq', f'{A}.g_idx', f'{A}.qweight')}, which Ballast cannot decode yet; "
+        f"{path}: weights are quantized as torchao (tensor '{A}._weight_qdata'), which Ballast cannot decode yet; "
         "dequantize them with the tool that made them first"
     )
     assert listing(tmp_path) == ["config.json", "model.safetensors"]

@@ -212,10 +212,9 @@ def not_finite(t):
 
 
 def quantized_by_others(t):
-    arrays = {"a__qweight": np.ones((8, 8), np.int32), "a__qzeros": np.ones((1, 1), np.int32), "a__scales": np.ones((1, 8), np.float16)}
-    t.arrays("gptq/model.safetensors", **arrays)
-    t.file("gptq/config.json", json.dumps({"quantization_config": {"quant_method": "gptq", "bits": 4}}).encode())
-    return t.said("quantize", "gptq", "out")
+    t.arrays("aqlm/model.safetensors", a__codes=np.ones((8, 8, 1), np.int16), a__codebooks=np.ones((1, 256, 1, 8), np.float16))
+    t.file("aqlm/config.json", json.dumps({"quantization_config": {"quant_method": "aqlm"}}).encode())
+    return t.said("quantize", "aqlm", "out")
 
 
 def quantized_already(t):

@@ -41,16 +41,20 @@ class AwqFinder {
 
   Result<Layers> run() {
     for (const TensorInfo& tensor : model_.tensors()) {
+      constexpr std::string_view kZeros = ".qzeros";
       if (tensor.name.ends_with(kCodes)) TRY(add(tensor));
+      if (!tensor.name.ends_with(kZeros) || find_sibling(model_, tensor.name, kZeros, kCodes) != nullptr) continue;
+      const std::string_view module = tensor.name.substr(0, tensor.name.size() - kZeros.size());
+      return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(kCodes)));
     }
     return std::move(found_);
   }
 
  private:
-  Result<const TensorInfo*> sibling(const TensorInfo& codes, std::string_view suffix) const {
-    if (const TensorInfo* const found = find_sibling(model_, codes.name, kCodes, suffix)) return found;
+  Result<const TensorInfo*> sibling(const TensorInfo& codes, std::string_view other) const {
+    if (const TensorInfo* const found = find_sibling(model_, codes.name, kCodes, other)) return found;
     const std::string_view module = codes.name.substr(0, codes.name.size() - kCodes.size());
-    return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(suffix)));
+    return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(other)));
   }
 
   // Checks the sizes against each other, then against the config. Returns the group size.

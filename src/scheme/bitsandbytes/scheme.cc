@@ -69,6 +69,7 @@ class BitsAndBytesFinder {
     std::vector<Description> states;
     for (const TensorInfo& tensor : model_.tensors()) {
       if (state_of(tensor.name) != nullptr) states.push_back({.tensor = &tensor, .bytes = {}});
+      TRY(check_state(tensor));
       if (!is_int8_scales(tensor)) continue;
       TRY(add_int8(tensor));
       if (const TensorInfo* const format = find_sibling(model_, tensor.name, kInt8Scales, "weight_format")) {
@@ -87,6 +88,17 @@ class BitsAndBytesFinder {
   }
 
  private:
+  // Scales of blocks mean nothing without a state.
+  Result<void> check_state(const TensorInfo& tensor) const {
+    constexpr std::string_view kScales = ".absmax";
+    if (find_sibling(model_, tensor.name, kScales, "") == nullptr) return {};
+    for (const StateName& state : kStates) {
+      if (find_sibling(model_, tensor.name, kScales, state.suffix) != nullptr) return {};
+    }
+    const std::string_view codes = tensor.name.substr(0, tensor.name.size() - kScales.size());
+    return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(codes).append(kStates[0].suffix)));
+  }
+
   bool is_int8_scales(const TensorInfo& tensor) const {
     if (!tensor.name.ends_with(kInt8Scales)) return false;
     const TensorInfo* const codes = find_sibling(model_, tensor.name, kInt8Scales, kWeight);

@@ -29,7 +29,7 @@ enum class GptqZeros : std::uint8_t {
 
 // The values of sym and zeros that a config promises are checked by check_values() only.
 struct GptqZeroPoints {
-  const TensorInfo* tensor;  // [groups, words]
+  const TensorInfo* tensor = nullptr;  // [groups, words]
   GptqPacking packing;
   GptqZeros stored = GptqZeros::kMinusOne;
   bool is_symmetric = false;  // all are half of the range

@@ -111,7 +111,7 @@ class GptqFinder {
   }
 
   Result<GptqTensors> tensors_of(const TensorInfo& codes) const {
-    const auto sibling = [&](std::string_view suffix) { return find_sibling(model_, codes.name, kCodes, suffix); };
+    const auto sibling = [&](std::string_view other) { return find_sibling(model_, codes.name, kCodes, other); };
     const GptqTensors tensors{
         .codes = &codes, .zeros = sibling(".qzeros"), .scales = sibling(".scales"), .index = sibling(".g_idx")};
     if (tensors.zeros == nullptr) return fail_missing(codes, kCodes, ".qzeros");

@@ -4,11 +4,11 @@ from .base import DEQUANTIZE, QUANTIZE, VALIDATE, Kind, Made
 from .language import LANGUAGE
 from .mixtures import MIXTURES
 from .others import OTHERS
-from .quantized import QUANTIZED
+from .quantized import CAST, QUANTIZED
 
-PLAIN_KINDS: dict[str, Kind] = {kind.name: kind for kind in [*LANGUAGE, *MIXTURES, *OTHERS]}
+PLAIN_KINDS: dict[str, Kind] = {kind.name: kind for kind in [*LANGUAGE, *MIXTURES, *OTHERS, *CAST]}
 QUANTIZED_KINDS: dict[str, Kind] = {kind.name: kind for kind in QUANTIZED}
 KINDS = PLAIN_KINDS | QUANTIZED_KINDS
-assert len(PLAIN_KINDS) == len(LANGUAGE) + len(MIXTURES) + len(OTHERS)
+assert len(PLAIN_KINDS) == len(LANGUAGE) + len(MIXTURES) + len(OTHERS) + len(CAST)
 
 __all__ = ["DEQUANTIZE", "KINDS", "PLAIN_KINDS", "QUANTIZE", "QUANTIZED_KINDS", "VALIDATE", "Kind", "Made"]

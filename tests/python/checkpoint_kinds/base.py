@@ -36,7 +36,7 @@ class Kind:
 
     name: str
     make: Callable[[Path], Made]
-    refused: Mapping[str, str] = field(default_factory=lambda: {DEQUANTIZE: "not quantized"})
+    refused: Mapping[str, str] = field(default_factory=lambda: {DEQUANTIZE: "not a quantized model"})
     layout: str = ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from layouts import LAYOUTS, Config, Layout, Tensors, write
+from layouts.comfyui import PlainFp8
 from layouts.compressed_tensors import section
 
 from .base import BF16, F32, Kind, Made, Shapes, fill, in_f32, write_json
@@ -159,4 +160,6 @@ def _kind(layout: Layout) -> Kind:
     return Kind(layout.name, functools.partial(maker, layout), refused={}, layout=layout.name)
 
 
-QUANTIZED = [*(_kind(layout) for layout in LAYOUTS.values()), Kind("ct-mixed", make_mixed, refused={}, layout="ct-mixed")]
+CAST = [Kind(name, functools.partial(make, layout)) for name, layout in LAYOUTS.items() if isinstance(layout, PlainFp8)]
+QUANTIZED = [_kind(layout) for layout in LAYOUTS.values() if not isinstance(layout, PlainFp8)]
+QUANTIZED += [Kind("ct-mixed", make_mixed, refused={}, layout="ct-mixed")]

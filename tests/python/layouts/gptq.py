@@ -52,8 +52,8 @@ class Gptq(Layout):
     def random_zeros(self, rng, groups: int, rows: int) -> np.ndarray:
         if self.symmetric:
             return np.full((groups, rows), 1 << self.bits - 1)
-        low, high = (1, (1 << self.bits) + 1) if self.version == "gptq" and not self.carry else (0, 1 << self.bits)
-        return rng.integers(low, high, (groups, rows))
+        # Without a carry v1 cannot hold 0, and programs differ about 2^bits.
+        return rng.integers(int(self.version == "gptq" and not self.carry), 1 << self.bits, (groups, rows))
 
     def make(self, rng, rows, columns):
         codes = rng.integers(0, 1 << self.bits, (columns, rows))

@@ -31,7 +31,7 @@ class Mlx(Layout):
 
 @dataclass(frozen=True)
 class Affine(Mlx):
-    """The product is rounded before the bias is added. Scales are of either sign."""
+    """The product is rounded to the dtype of the scales before the bias is added, and so is the sum. Scales are of either sign."""
 
     dtype: np.dtype = BF16
 
@@ -39,8 +39,9 @@ class Affine(Mlx):
         codes, shape = rng.integers(0, 1 << self.bits, (rows, columns)), (rows, columns // self.scale_group)
         scales = (random_scales(rng, F32, *shape) * rng.choice([-1, 1], shape)).astype(self.dtype)
         biases = rng.uniform(-0.1, 0.1, shape).astype(self.dtype)
-        grouped = codes.reshape(rows, -1, self.scale_group).astype(np.float32)
-        dense = grouped * scales.astype(np.float32)[..., None] + biases.astype(np.float32)[..., None]
+        product = codes.reshape(rows, -1, self.scale_group).astype(np.float32) * scales.astype(np.float32)[..., None]
+        dense = product.astype(self.dtype).astype(np.float32) + biases.astype(np.float32)[..., None]
+        dense = dense.astype(self.dtype).astype(np.float32)
         words = pack_words(codes, self.bits).view(np.uint32)
         return Stored({".weight": words, ".scales": scales, ".biases": biases}, dense.reshape(rows, columns))
 
@@ -48,7 +49,8 @@ class Affine(Mlx):
         words = tensors[".weight"]
         codes = words_to_codes(words, self.bits, words.shape[1] * 32 // self.bits)
         scales, biases = (each(tensors[name], *codes.shape, (1, self.scale_group)) for name in (".scales", ".biases"))
-        return codes.astype(np.float32) * scales + biases
+        short = tensors[".scales"].dtype
+        return ((codes.astype(np.float32) * scales).astype(short).astype(np.float32) + biases).astype(short).astype(np.float32)
 
 
 @dataclass(frozen=True)
