@@ -107,7 +107,7 @@ Result<void> check_names(const Model& model, const Layers& found) {
   return refuse_leftovers(model, parts);
 }
 
-constexpr std::array kLayerSchemes{&fp8_scheme};
+constexpr std::array kLayerSchemes{&comfyui_scheme, &mxfp4_scheme, &fp8_scheme};
 
 }  // namespace
 
