@@ -263,7 +263,7 @@ TEST(Foreign, MistralFp8) {
                                  {"layers.0.attention.wq.qscale_weight", kF32, {}},
                                  {"layers.0.attention.wq.qscale_act", kF32, {}}},
                                 {{"params.json", R"({"quantization": {"qformat_weight": "fp8_e4m3"}})"}},
-                                "as fp8 (tensor 'layers.0.attention.wq.qscale_weight' beside 'layers.0.attention.wq.weight')"));
+                                "as fp8 (params.json: qformat_weight 'fp8_e4m3')"));
 }
 
 TEST(Foreign, SectionsOfTheConfigCount) {
