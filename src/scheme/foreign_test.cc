@@ -381,5 +381,16 @@ TEST(Foreign, MlxPassesWithTheConfigOfTheOriginal) {
                                 {"hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})"}}));
 }
 
+TEST(Foreign, CodesOfMlxWithTheConfigOfTheOriginalAreRefused) {
+  const TempDir dir;
+  dir.write("config.json", R"({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
+                               "quantization_config": {"quant_method": "mxfp4"}})");
+  dir.write("model.safetensors", test::safetensors({{"a.weight", kU32, {4, 4}}, {"a.scales", kU8, {4, 1}}}));
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(fails(refuse_codes(*model), Errc::kUnsupported,
+                    dir.path() + ": tensor 'a.weight' is already quantized; dequantize the model first"));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -10,6 +10,7 @@
 
 #include "base/try.h"
 #include "scheme/foreign.h"
+#include "scheme/mlx/config.h"
 #include "scheme/model_reader.h"
 
 namespace ballast {
@@ -128,6 +129,8 @@ std::span<const Scheme* const> all_schemes() {
 }
 
 Result<std::optional<Layers>> find_layers(const Model& model) {
+  // A model that MLX quantized may still have the section of the model that it was made from.
+  if (const auto mlx = mlx_quantization_of(model); mlx && *mlx) return std::nullopt;
   const std::vector<Declared> declared = TRY(find_declared(model));
   for (const auto scheme : kLayerSchemes) {
     if (auto found = TRY(scheme().find(model, declared))) return found;
