@@ -32,6 +32,7 @@ inline constexpr std::string_view kEqualizationFile = "equalization.safetensors"
 inline constexpr std::string_view kHfQuantConfigFile = "hf_quant_config.json";   // ModelOpt
 inline constexpr std::string_view kQuantizeConfigFile = "quantize_config.json";  // GPTQ
 inline constexpr std::string_view kQuantConfigFile = "quant_config.json";        // AWQ
+inline constexpr std::string_view kMistralParamsFile = "params.json";
 
 // Names of a model in one file. The first one that exists is used.
 inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};

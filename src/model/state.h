@@ -73,6 +73,7 @@ struct ModelAccess {
     model.state_->config = std::move(config);
     if (location.index) model.state_->parameters_by_index = location.index->parameters;
   }
+  static void set_config(Model& model, ModelConfig config) { model.state_->config = std::move(config); }
   // Like Model::open(given), for a path that is already resolved.
   static Result<Model> open(const std::string& given, Place place, const OpenOptions& options);
 
@@ -83,6 +84,9 @@ struct ModelAccess {
   static const std::optional<Decoded>& decoded(const Model& model) { return model.state_->decoded; }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
+
+  // Where the tensor's data starts in source().
+  static std::uint64_t position(const Model& model, const TensorInfo& tensor) { return model.state_->position(tensor); }
 
   // Reads parts of a tensor; their offsets are relative to it. See Source::read_ranges().
   static Result<void> read_parts(const Model& model, const TensorInfo& tensor, std::vector<Range> parts) {

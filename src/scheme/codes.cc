@@ -19,20 +19,25 @@ Result<Bytes> read_bytes(const Model& model, const TensorInfo& tensor, std::uint
 
 class ElementCodes final : public Codes {
  public:
-  ElementCodes(const TensorInfo& tensor, DType dtype, std::uint64_t columns)
-      : tensor_(&tensor), dtype_(dtype), columns_(columns) {}
+  ElementCodes(const TensorInfo& tensor, DType dtype, std::uint64_t columns, std::uint64_t row_bytes)
+      : tensor_(&tensor), dtype_(dtype), value_bytes_(columns * bits(dtype) / 8), row_bytes_(row_bytes) {}
 
   Result<void> read(const Model& model, std::uint64_t first, std::uint64_t count, std::span<float> out) const override {
-    const std::uint64_t row_bytes = columns_ * bits(dtype_) / 8;
-    const Bytes bytes = TRY(read_bytes(model, *tensor_, first * row_bytes, count * row_bytes));
-    TRY(convert_values(dtype_, {bytes.get(), count * row_bytes}, DType::kF32, std::as_writable_bytes(out)));
+    const Bytes bytes = TRY(read_bytes(model, *tensor_, first * row_bytes_, count * row_bytes_));
+    if (value_bytes_ != row_bytes_) {
+      for (std::uint64_t row = 1; row < count; ++row) {
+        std::memmove(bytes.get() + row * value_bytes_, bytes.get() + row * row_bytes_, value_bytes_);
+      }
+    }
+    TRY(convert_values(dtype_, {bytes.get(), count * value_bytes_}, DType::kF32, std::as_writable_bytes(out)));
     return {};
   }
 
  private:
   const TensorInfo* tensor_;
   DType dtype_;
-  std::uint64_t columns_;
+  std::uint64_t value_bytes_;
+  std::uint64_t row_bytes_;
 };
 
 class PackedCodes final : public Codes {
@@ -54,8 +59,7 @@ class PackedCodes final : public Codes {
     const unsigned mask = (1U << width) - 1;
     const auto offset = static_cast<int>(packing_.offset);
     for (std::uint64_t i = 0; i < out.size(); ++i) {
-      const std::uint64_t bit =
-          packing_.per_word == 0 ? i * width : i / packing_.per_word * 32 + i % packing_.per_word * width;
+      const std::uint64_t bit = packing_.per_word == 0 ? i * width : i / packing_.per_word * 32 + i % packing_.per_word * width;
       unsigned code = std::to_integer<unsigned>(row[bit / 8]) >> (bit % 8);
       if (bit % 8 + width > 8) code |= std::to_integer<unsigned>(row[bit / 8 + 1]) << (8 - bit % 8);
       out[i] = static_cast<float>(static_cast<int>(code & mask) - offset);
@@ -95,11 +99,11 @@ class NibbleCodes final : public Codes {
 
 }  // namespace
 
-const NibbleTable kE2M1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
-                        -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+const NibbleTable kE2M1{0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F, -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-std::unique_ptr<const Codes> element_codes(const TensorInfo& tensor, DType dtype, std::uint64_t columns) {
-  return std::make_unique<ElementCodes>(tensor, dtype, columns);
+std::unique_ptr<const Codes> element_codes(const TensorInfo& tensor, DType dtype, std::uint64_t columns,
+                                           std::uint64_t row_bytes) {
+  return std::make_unique<ElementCodes>(tensor, dtype, columns, row_bytes == 0 ? columns * bits(dtype) / 8 : row_bytes);
 }
 
 std::unique_ptr<const Codes> packed_codes(const TensorInfo& tensor, const Packing& packing) {

@@ -24,11 +24,13 @@ class Codes {
   virtual bool is_transposed() const { return false; }
 };
 
-// One element per code: I8, or any float of 8 bits or more. `dtype` is what the elements are, for tensors of raw bytes.
-std::unique_ptr<const Codes> element_codes(const TensorInfo& tensor, DType dtype, std::uint64_t columns);
+// One element per code: I8, or any float of 8 bits or more. `dtype` is what the elements are, for tensors of raw bytes. Stored
+// rows may be longer than `columns`; 0 bytes means that they are not.
+std::unique_ptr<const Codes> element_codes(const TensorInfo& tensor, DType dtype, std::uint64_t columns,
+                                           std::uint64_t row_bytes = 0);
 
-// Rows of unsigned codes, lowest bits first, minus `offset`. Words of 32 bits hold `per_word` codes each, or, if that is 0, form one
-// stream.
+// Rows of unsigned codes, lowest bits first, minus `offset`. Words of 32 bits hold `per_word` codes each, or, if that is 0, form
+// one stream.
 struct Packing {
   std::uint64_t columns = 0;
   std::uint64_t row_bytes = 0;

@@ -32,6 +32,7 @@ constexpr std::array kSideFiles{
     SideFile{.name = kHfQuantConfigFile, .section = "quantization", .key = "quant_algo", .method = "modelopt"},
     SideFile{.name = kQuantizeConfigFile, .section = {}, .key = "bits", .method = "gptq"},
     SideFile{.name = kQuantConfigFile, .section = {}, .key = "w_bit", .method = "awq"},
+    SideFile{.name = kMistralParamsFile, .section = "quantization", .key = "qformat_weight", .method = "fp8"},
 };
 
 // A section that names its quantizer, or whose quantizer is known to be `otherwise` because of the member `key`.

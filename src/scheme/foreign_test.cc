@@ -263,7 +263,7 @@ TEST(Foreign, MistralFp8) {
                                  {"layers.0.attention.wq.qscale_weight", kF32, {}},
                                  {"layers.0.attention.wq.qscale_act", kF32, {}}},
                                 {{"params.json", R"({"quantization": {"qformat_weight": "fp8_e4m3"}})"}},
-                                "as fp8 (tensor 'layers.0.attention.wq.qscale_weight' beside 'layers.0.attention.wq.weight')"));
+                                "as fp8 (params.json: qformat_weight 'fp8_e4m3')"));
 }
 
 TEST(Foreign, SectionsOfTheConfigCount) {
@@ -379,6 +379,17 @@ TEST(Foreign, MlxPassesWithTheConfigOfTheOriginal) {
                                {{"config.json", R"({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
                            "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"},
                                 {"hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})"}}));
+}
+
+TEST(Foreign, CodesOfMlxWithTheConfigOfTheOriginalAreRefused) {
+  const TempDir dir;
+  dir.write("config.json", R"({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
+                               "quantization_config": {"quant_method": "mxfp4"}})");
+  dir.write("model.safetensors", test::safetensors({{"a.weight", kU32, {4, 4}}, {"a.scales", kU8, {4, 1}}}));
+  const auto model = Model::open(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(fails(refuse_codes(*model), Errc::kUnsupported,
+                    dir.path() + ": tensor 'a.weight' is already quantized; dequantize the model first"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/try.h"
 #include "scheme/foreign.h"
+#include "scheme/mlx/config.h"
 #include "scheme/model_reader.h"
 
 namespace ballast {
@@ -107,8 +108,9 @@ Result<void> check_names(const Model& model, const Layers& found) {
   return refuse_leftovers(model, parts);
 }
 
-constexpr std::array kLayerSchemes{&compressed_tensors_scheme, &gptq_scheme,     &awq_scheme,
-                                   &bitsandbytes_scheme,       &modelopt_scheme, &fp8_scheme};
+// In the order in which they are tried: layouts that share names with others come before them.
+constexpr std::array kLayerSchemes{&comfyui_scheme,      &compressed_tensors_scheme, &gptq_scheme,  &awq_scheme,
+                                   &bitsandbytes_scheme, &modelopt_scheme,           &mxfp4_scheme, &fp8_scheme};
 
 }  // namespace
 
@@ -129,6 +131,8 @@ std::span<const Scheme* const> all_schemes() {
 }
 
 Result<std::optional<Layers>> find_layers(const Model& model) {
+  // A model that MLX quantized may still have the section of the model that it was made from.
+  if (const auto mlx = mlx_quantization_of(model); mlx && *mlx) return std::nullopt;
   const std::vector<Declared> declared = TRY(find_declared(model));
   for (const auto scheme : kLayerSchemes) {
     if (auto found = TRY(scheme().find(model, declared))) return found;

@@ -29,7 +29,9 @@ const LayerScheme& awq_scheme();
 const LayerScheme& bitsandbytes_scheme();
 const LayerScheme& compressed_tensors_scheme();
 const LayerScheme& modelopt_scheme();
+const LayerScheme& comfyui_scheme();
 const LayerScheme& fp8_scheme();
+const LayerScheme& mxfp4_scheme();
 
 // What the first scheme that recognizes the model finds; empty if it is not stored as layers.
 Result<std::optional<Layers>> find_layers(const Model& model);
