@@ -29,7 +29,14 @@ def test_values_of_the_package(path, case, said):
 
 
 def test_the_files_say_how_they_were_made():
-    assert {path.stem for path in FOLDER.glob("*.safetensors")} >= {"compressed_tensors", "bitsandbytes", "transformers", "modelopt", "mlx", "awq"}
+    assert {path.stem for path in FOLDER.glob("*.safetensors")} >= {
+        "compressed_tensors",
+        "bitsandbytes",
+        "transformers",
+        "modelopt",
+        "mlx",
+        "awq",
+    }
     for path in FOLDER.glob("*.safetensors"):
         tensors, metadata = read(path)
         assert metadata["package"] and metadata["version"][0].isdigit() and metadata["torch"]
