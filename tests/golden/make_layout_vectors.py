@@ -133,10 +133,10 @@ def comfy_kitchen() -> Cases:
         restored = quantization.dequantize_nvfp4(codes, second, scales, torch.float32)
         stored = {"weight": codes, "weight_scale": scales, "weight_scale_2": second}
         found[name] = ({"layout": "comfy-nvfp4-metadata"}, stored, restored)
-    dense = weight(16, 160)
+    dense = weight(32, 160)
     codes, scales = quantization.quantize_mxfp8(dense)
     restored = quantization.dequantize_mxfp8(codes, scales, torch.float32)
-    found["comfy-mxfp8"] = ({"layout": "comfy-mxfp8-metadata"}, {"weight": codes, "weight_scale": scales.view(torch.uint8)}, restored)
+    found["comfy-mxfp8"] = ({"layout": "comfy-mxfp8-metadata"}, {"weight": codes, "weight_scale": scales.view(torch.uint8)}, restored[:16])
     for dtype, name in ((torch.float8_e4m3fn, "e4m3fn"), (torch.float8_e5m2, "e5m2")):
         dense = weight(16, 32)
         scale = dense.abs().max() / torch.finfo(dtype).max
