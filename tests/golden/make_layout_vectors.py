@@ -3,14 +3,14 @@
 
 Usage: make_layout_vectors.py [NAME ...], in an environment that has the packages; see README.md beside the files.
 
-A file holds `<case>/<suffix>` as a checkpoint stores it and `<case>/dense` in F32, of some only the first rows. Its metadata names the
-layout of each case and the versions of the packages. What a package would compute in BF16 or F16 it computes in F32: scales are widened first.
+A file holds `<case>/<suffix>` as a checkpoint stores it and `<case>/dense` in F32, of some only the first rows. Its metadata names
+the layout of each case and the versions of the packages. What a package would compute in BF16 or F16 it computes in F32: scales are
+widened first.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.metadata
 import json
 import sys
@@ -18,128 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from layout_cases import Cases, compressed_tensors, compressed_tensors_old, weight
 from safetensors.torch import save_file
 
 FOLDER = Path(__file__).parent / "layouts"
-Tensors = dict[str, torch.Tensor]
-Cases = dict[str, tuple[dict, Tensors, torch.Tensor]]
-
-
-def weight(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
-    """Return a weight with a few large columns and one row of zeros."""
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(rows, columns, generator=generator) * 0.02
-    values[:, 3] *= 12
-    values[1] = 0
-    return values
-
-
-def widen(tensors: Tensors) -> Tensors:
-    return {name: t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for name, t in tensors.items()}
-
-
-def compressed_tensors() -> Cases:
-    from compressed_tensors.compressors import BaseCompressor
-    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
-    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-    from compressed_tensors.quantization.lifecycle.forward import dequantize
-    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
-
-    def case(form: str, shape=(16, 64), dtype=torch.bfloat16, **args):
-        args = QuantizationArgs(**args)
-        dense, block, strategy = weight(*shape), args.block_structure, getattr(args.strategy, "value", args.strategy)
-        scheme = QuantizationScheme(targets=["Linear"], weights=args, format=form)
-        if block:
-            height, width = -(-shape[0] // block[0]) * block[0], -(-shape[1] // block[1]) * block[1]
-            padded = torch.nn.functional.pad(dense, (0, width - shape[1], 0, height - shape[0]))
-            groups = padded.reshape(height // block[0], block[0], width // block[1], block[1]).transpose(1, 2).flatten(2)
-        else:
-            groups = dense.reshape(shape[0], -1, args.group_size) if "group" in strategy else dense.reshape(shape[0], 1, -1)
-            groups = dense.reshape(1, 1, -1) if strategy == "tensor" else groups
-        low, high = groups.amin(-1), groups.amax(-1)
-        whole = generate_gparam(dense.min(), dense.max()) if strategy == "tensor_group" else None
-        scale, zero = calculate_qparams(low, high, args, global_scale=whole)
-        scale = scale.flatten() if strategy == "tensor" else scale
-        scale = scale if getattr(args.type, "value", args.type) == "float" and args.num_bits == 4 else scale.to(dtype)
-        state = {"weight": dense, "weight_scale": scale.float() if scale.dtype in (torch.bfloat16, torch.float16) else scale}
-        if not args.symmetric:
-            state["weight_zero_point"] = zero
-        if whole is not None:
-            state["weight_global_scale"] = whole
-        compressor = BaseCompressor.get_value_from_registry(form)
-        stored = compressor.compress(state, scheme)
-        if whole is None:
-            restored = compressor.decompress(dict(stored), scheme)["weight"].float()
-        else:
-            values = unpack_fp4_from_uint8(stored["weight_packed"], *shape, dtype=torch.float32)
-            restored = dequantize(values, stored["weight_scale"].float(), args=args, global_scale=whole, dtype=torch.float32)
-        if stored["weight_scale"].dtype == torch.float32:
-            stored["weight_scale"] = stored["weight_scale"].to(dtype)
-        return stored, restored if block else restored[:4]
-
-    def group(bits: int, symmetric: bool, **more):
-        return {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "group", "group_size": 32} | more
-
-    found: Cases = {}
-
-    def add(name: str, layout: str, form: str, change: dict | None = None, **args) -> None:
-        found[name] = ({"layout": layout, "change": change or {}}, *case(form, **args))
-
-    for bits in range(2, 9):
-        for symmetric in (True, False):
-            name = f"ct-pack{bits}-group" + ("" if symmetric else "-asym")
-            add(name, name, "pack-quantized", **group(bits, symmetric))
-    add("ct-pack4-channel", "ct-pack4-channel", "pack-quantized", num_bits=4, strategy="channel")
-    add("ct-pack4-channel-f32", "ct-pack4-channel-f32", "pack-quantized", dtype=torch.float32, num_bits=4, strategy="channel")
-    add("ct-int8-channel", "ct-int8-channel", "int-quantized", num_bits=8, strategy="channel")
-    add("ct-int8-channel-asym", "ct-int8-channel-asym", "int-quantized", num_bits=8, strategy="channel", symmetric=False)
-    add("ct-int8-group", "ct-int8-group", "int-quantized", **group(8, True))
-    fp8 = {"num_bits": 8, "type": "float", "symmetric": True}
-    add("ct-fp8-channel", "ct-fp8-channel", "float-quantized", strategy="channel", **fp8)
-    add("ct-fp8-group", "ct-fp8-group", "float-quantized", strategy="group", group_size=32, **fp8)
-    add("ct-fp8-tensor", "ct-fp8-tensor", "float-quantized", strategy="tensor", **fp8)
-    add("ct-fp8-naive", "ct-fp8-naive", "naive-quantized", strategy="channel", **fp8)
-    add("ct-fp8-block", "ct-fp8-block", "float-quantized", {"block": [8, 32]}, shape=(20, 80), strategy="block", block_structure=[8, 32], **fp8)
-    nvfp4 = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16}
-    add("ct-nvfp4", "ct-nvfp4", "nvfp4-pack-quantized", scale_dtype=torch.float8_e4m3fn, zp_dtype=torch.float8_e4m3fn, **nvfp4)
-    micro = {"type": "float", "symmetric": True, "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8, "zp_dtype": torch.uint8}
-    add("ct-mxfp4", "ct-mxfp4", "mxfp4-pack-quantized", num_bits=4, **micro)
-    add("ct-mxfp8", "ct-mxfp8", "mxfp8-quantized", num_bits=8, **micro)
-    return found
-
-
-def compressed_tensors_old() -> Cases:
-    """Version 0.12: padded words, and columns in any order. Run with that version first on PYTHONPATH."""
-    from compressed_tensors.compressors.quantized_compressors.pack_quantized import pack_to_int32, unpack_from_int32
-    from compressed_tensors.quantization import QuantizationArgs
-    from compressed_tensors.quantization.lifecycle.forward import dequantize, quantize
-    from compressed_tensors.quantization.utils import calculate_qparams
-
-    found: Cases = {}
-    cases = [(bits, bits % 2 == 0, True, None) for bits in (3, 5, 6, 7)] + [(4, True, False, "group"), (4, True, False, "none"), (8, False, False, "group")]
-    for bits, symmetric, padded, order in cases:
-        dense = weight(16, 64)
-        args = QuantizationArgs(num_bits=bits, type="int", symmetric=symmetric, strategy="group", group_size=32)
-        groups = dense.reshape(16, 2, 32)
-        scale, zero = calculate_qparams(groups.amin(-1), groups.amax(-1), args)
-        scale = scale.to(torch.bfloat16)
-        index = torch.arange(64) // 32
-        if order == "group":
-            index = index[torch.randperm(64, generator=torch.Generator().manual_seed(3))]
-        elif order == "none":
-            index = torch.full((64,), -1)
-        codes = quantize(dense, scale.float(), zero, args, dtype=torch.int8, g_idx=index if order else None)
-        restored = dequantize(codes, scale.float(), zero, args, g_idx=index if order else None)
-        packed = pack_to_int32(codes, bits)
-        assert torch.equal(unpack_from_int32(packed, bits, dense.shape), codes)
-        stored = {"weight_packed": packed, "weight_scale": scale, "weight_shape": torch.tensor(dense.shape)}
-        if not symmetric:
-            stored["weight_zero_point"] = pack_to_int32(zero, bits, packed_dim=0).contiguous()
-        if order:
-            stored["weight_g_idx"] = index.to(torch.int32)
-        name = f"ct-pack{bits}-old" if padded else {(4, "group"): "ct-pack4-actorder", (4, "none"): "ct-pack4-g-idx-none"}.get((bits, order), "ct-pack8-actorder-asym")
-        found[name] = ({"layout": name}, stored, restored.float()[:6])
-    return found
 
 
 def bitsandbytes() -> Cases:
@@ -157,7 +39,11 @@ def bitsandbytes() -> Cases:
     dense = weight(11, 72)
     codes, largest, _ = functional.int8_vectorwise_quant(dense.half())
     restored = functional.int8_vectorwise_dequant(codes, largest)
-    found["bnb-int8"] = ({"layout": "bnb-int8"}, {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}, restored)
+    found["bnb-int8"] = (
+        {"layout": "bnb-int8"},
+        {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)},
+        restored,
+    )
     return found
 
 
@@ -218,7 +104,11 @@ def modelopt() -> Cases:
 
     scale = (dense.abs().amax(1) / 448).clamp(min=1e-6)
     codes = to_quantized_weight(dense, scale, "fp8_pc_pt")
-    found["modelopt-fp8-channel"] = ({"layout": "modelopt-fp8-channel"}, {"weight": codes, "weight_scale": scale}, codes.float() * scale[:, None])
+    found["modelopt-fp8-channel"] = (
+        {"layout": "modelopt-fp8-channel"},
+        {"weight": codes, "weight_scale": scale},
+        codes.float() * scale[:, None],
+    )
     whole = dense.abs().max() / 448
     codes = to_quantized_weight(dense, whole, "fp8")
     found["modelopt-fp8"] = ({"layout": "modelopt-fp8"}, {"weight": codes, "weight_scale": whole}, codes.float() * whole)
@@ -243,10 +133,10 @@ def comfy_kitchen() -> Cases:
         restored = quantization.dequantize_nvfp4(codes, second, scales, torch.float32)
         stored = {"weight": codes, "weight_scale": scales, "weight_scale_2": second}
         found[name] = ({"layout": "comfy-nvfp4-metadata"}, stored, restored)
-    dense = weight(16, 160)
+    dense = weight(32, 160)
     codes, scales = quantization.quantize_mxfp8(dense)
     restored = quantization.dequantize_mxfp8(codes, scales, torch.float32)
-    found["comfy-mxfp8"] = ({"layout": "comfy-mxfp8-metadata"}, {"weight": codes, "weight_scale": scales.view(torch.uint8)}, restored)
+    found["comfy-mxfp8"] = ({"layout": "comfy-mxfp8-metadata"}, {"weight": codes, "weight_scale": scales.view(torch.uint8)}, restored[:16])
     for dtype, name in ((torch.float8_e4m3fn, "e4m3fn"), (torch.float8_e5m2, "e5m2")):
         dense = weight(16, 32)
         scale = dense.abs().max() / torch.finfo(dtype).max
@@ -294,11 +184,12 @@ def awq() -> Cases:
 
 def gptqmodel() -> Cases:
     from gptqmodel.nn_modules.qlinear.torch import TorchLinear
-    from gptqmodel.utils.model import convert_gptq_v1_to_v2_format_module, convert_gptq_v2_to_v1_format_module
     from gptqmodel.quantization.config import QuantizeConfig
+    from gptqmodel.utils.model import convert_gptq_v1_to_v2_format_module, convert_gptq_v2_to_v1_format_module
 
     found: Cases = {}
-    cases = [(f"gptq{bits}-v2-asym", bits, False, "gptq_v2") for bits in (2, 3, 4, 8)] + [(f"gptq{bits}", bits, True, "gptq") for bits in (2, 3, 4, 8)]
+    cases = [(f"gptq{bits}-v2-asym", bits, False, "gptq_v2") for bits in (2, 3, 4, 8)]
+    cases += [(f"gptq{bits}", bits, True, "gptq") for bits in (2, 3, 4, 8)]
     cases += [(f"gptq{bits}-carry", bits, False, "gptq") for bits in (2, 3, 4, 8)] + [("gptq4-actorder", 4, True, "gptq")]
     cases += [(f"gptq{bits}-planes", bits, False, "gptq_p") for bits in (3, 5, 6, 7)]
     for name, bits, symmetric, version in cases:
@@ -312,8 +203,9 @@ def gptqmodel() -> Cases:
         linear = torch.nn.Linear(64, 32, bias=False)
         codes = torch.clamp(torch.round(dense / scales.float()[:, index]) + zeros[:, index], 0, top)
         linear.weight.data = (codes - zeros[:, index]) * scales.float()[:, index]
-        more = {"format": version} if version == "gptq_p" else {}
-        module = TorchLinear(bits=bits, group_size=32, sym=symmetric, desc_act="actorder" in name, in_features=64, out_features=32, bias=False, pack_dtype=torch.int32, **more)
+        options = {"bits": bits, "group_size": 32, "sym": symmetric, "desc_act": "actorder" in name, "bias": False}
+        options |= {"format": version} if version == "gptq_p" else {}
+        module = TorchLinear(in_features=64, out_features=32, pack_dtype=torch.int32, **options)
         module.pack_original(linear, scales.clone(), zeros.float(), index.to(torch.int32))
         if version == "gptq":
             convert_gptq_v2_to_v1_format_module(module, QuantizeConfig(bits=bits))

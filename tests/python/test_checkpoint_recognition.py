@@ -70,7 +70,19 @@ def test_places_of_the_config(run, tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    "name", ["ct-pack4-group-asym", "ct-nvfp4", "fp8-block", "modelopt-nvfp4", "gptq4", "awq4", "bnb-nf4-nested", "bnb-int8", "mxfp4-experts", "mlx4"]
+    "name",
+    [
+        "ct-pack4-group-asym",
+        "ct-nvfp4",
+        "fp8-block",
+        "modelopt-nvfp4",
+        "gptq4",
+        "awq4",
+        "bnb-nf4-nested",
+        "bnb-int8",
+        "mxfp4-experts",
+        "mlx4",
+    ],
 )
 def test_parts_of_a_weight_in_several_shards(run, tmp_path, name):
     made = QUANTIZED_KINDS[name].make(tmp_path / "m")

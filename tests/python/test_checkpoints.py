@@ -14,7 +14,16 @@ from quantized_files import done
 # Keys and files that claim a quantization.
 CLAIMS = {"quantization_config", "compression_config", "quantization"}
 # Tensors of a layer that do not take part in its weight; a scheme may list them with it or not.
-BESIDE = ("input_scale", "activation_scale", "qscale_act", "scale_input", "input_scale_ub", "input_global_scale", "comfy_quant", "weight_format")
+BESIDE = (
+    "input_scale",
+    "activation_scale",
+    "qscale_act",
+    "scale_input",
+    "input_scale_ub",
+    "input_global_scale",
+    "comfy_quant",
+    "weight_format",
+)
 SIDE_FILES = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}
 # One layout of each family for the commands that do not depend on the rest.
 FEW = [

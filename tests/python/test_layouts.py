@@ -7,7 +7,17 @@ from layouts import DTYPES, LAYOUTS, read, write
 from layouts.bitsandbytes import FP4, NF4, nested_map
 from layouts.comfyui import swizzle, unswizzle
 from layouts.elements import (
-    E2M1, F8_E4M3, e2m1_codes, e8m0, e8m0_floor, nibbles, pack_nibbles, pack_planes, pack_words, planes_to_codes, words_to_codes,
+    E2M1,
+    F8_E4M3,
+    e2m1_codes,
+    e8m0,
+    e8m0_floor,
+    nibbles,
+    pack_nibbles,
+    pack_planes,
+    pack_words,
+    planes_to_codes,
+    words_to_codes,
 )  # fmt: skip
 from layouts.gptq import AWQ_ORDER
 

@@ -30,9 +30,12 @@ def gated(name: str, size: int, inner: int, names: tuple[str, str, str] = ("gate
     return linear(gate, inner, size) | linear(up, inner, size) | linear(down, size, inner)
 
 
+LLAMA_NORMS = ("input_layernorm", "post_attention_layernorm")
+
+
 def llama_shapes(
     *, layers: int = 2, size: int = 64, inner: int = 160, heads: int = 4, groups: int = 2, prefix: str = "model.",
-    head: str | None = "lm_head", bias: bool = False, qk_norm: bool = False, norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm"),
+    head: str | None = "lm_head", bias: bool = False, qk_norm: bool = False, norms: tuple[str, ...] = LLAMA_NORMS,
 ) -> Shapes:  # fmt: skip
     shapes = {f"{prefix}embed_tokens.weight": (VOCAB, size)}
     for i in range(layers):
@@ -44,7 +47,9 @@ def llama_shapes(
     return shapes | (linear(head, VOCAB, size) if head else {})
 
 
-def llama_config(model_type: str, architecture: str, *, layers: int = 2, size: int = 64, inner: int = 160, heads: int = 4, groups: int = 2, **more):
+def llama_config(
+    model_type: str, architecture: str, *, layers: int = 2, size: int = 64, inner: int = 160, heads: int = 4, groups: int = 2, **more
+):
     return {
         "architectures": [architecture], "model_type": model_type, "hidden_size": size, "intermediate_size": inner, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": groups, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
@@ -126,7 +131,9 @@ def bloom_shapes() -> Shapes:
 
 def opt_shapes() -> Shapes:
     root = "model.decoder"
-    shapes = {f"{root}.embed_tokens.weight": (VOCAB, 64), f"{root}.embed_positions.weight": (130, 64)} | norm(f"{root}.final_layer_norm", 64, bias=True)
+    shapes = {f"{root}.embed_tokens.weight": (VOCAB, 64), f"{root}.embed_positions.weight": (130, 64)} | norm(
+        f"{root}.final_layer_norm", 64, bias=True
+    )
     for i in range(2):
         layer = f"{root}.layers.{i}"
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -146,7 +153,11 @@ def text(name: str, shapes: Shapes, config: dict, **more) -> Kind:
     return plain(name, lambda: fill(shapes), config, **more)
 
 
-SMALL = {"vocab_size": VOCAB, "torch_dtype": "float16"}
+def small(model_type: str, architecture: str, **more) -> dict:
+    return {"architectures": [architecture], "model_type": model_type, "vocab_size": VOCAB, "torch_dtype": "float16"} | more
+
+
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 LANGUAGE = [
     text("llama", llama_shapes(), LLAMA),
     text("llama-tied", llama_shapes(head=None), LLAMA | {"tie_word_embeddings": True}),
@@ -160,11 +171,13 @@ LANGUAGE = [
     text("qwen3", llama_shapes(qk_norm=True), llama_config("qwen3", "Qwen3ForCausalLM")),
     text("gemma2", llama_shapes(head=None, norms=GEMMA_NORMS), llama_config("gemma2", "Gemma2ForCausalLM", tie_word_embeddings=True)),
     text("phi3", phi3_shapes(), llama_config("phi3", "Phi3ForCausalLM")),
-    text("gpt2", gpt2_shapes(), SMALL | {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}),
-    text("gpt-neox", neox_shapes(), SMALL | {"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}),
-    text("falcon", falcon_shapes(), SMALL | {"architectures": ["FalconForCausalLM"], "model_type": "falcon", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "multi_query": True, "parallel_attn": True}),
-    text("bloom", bloom_shapes(), SMALL | {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 4}),
-    text("opt", opt_shapes(), SMALL | {"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 256, "max_position_embeddings": 128}),
+    text("gpt2", gpt2_shapes(), small("gpt2", "GPT2LMHeadModel", n_embd=64, n_layer=2, n_head=4, n_positions=128)),
+    text("gpt-neox", neox_shapes(), small("gpt_neox", "GPTNeoXForCausalLM", intermediate_size=256, **SIZES)),
+    text("falcon", falcon_shapes(), small("falcon", "FalconForCausalLM", multi_query=True, parallel_attn=True, **SIZES)),
+    text("bloom", bloom_shapes(), small("bloom", "BloomForCausalLM", hidden_size=64, n_layer=2, n_head=4)),
+    text("opt", opt_shapes(), small("opt", "OPTForCausalLM", ffn_dim=256, max_position_embeddings=128, **SIZES)),
     text("stablelm", llama_shapes(), llama_config("stablelm", "StableLmForCausalLM")),
-    text("cohere", llama_shapes(head=None, norms=("input_layernorm",)), llama_config("cohere", "CohereForCausalLM", tie_word_embeddings=True)),
-]  # fmt: skip
+    text(
+        "cohere", llama_shapes(head=None, norms=("input_layernorm",)), llama_config("cohere", "CohereForCausalLM", tie_word_embeddings=True)
+    ),
+]

@@ -10,7 +10,11 @@ from .language import VOCAB, attention, gated, linear, llama_config, llama_shape
 EXPERTS = 4
 
 
-def routed(name: str, router: str, experts: str, size: int, inner: int, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")) -> Shapes:
+Names = tuple[str, str, str]
+LLAMA_NAMES = ("gate_proj", "up_proj", "down_proj")
+
+
+def routed(name: str, router: str, experts: str, size: int, inner: int, names: Names = LLAMA_NAMES) -> Shapes:
     """Return the router and the experts of one layer, each expert in its own tensors."""
     shapes = linear(f"{name}.{router}", EXPERTS, size)
     for i in range(EXPERTS):
@@ -18,7 +22,7 @@ def routed(name: str, router: str, experts: str, size: int, inner: int, names: t
     return shapes
 
 
-def moe_shapes(block: str, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"), *, qk_norm: bool = False) -> Shapes:
+def moe_shapes(block: str, names: Names = LLAMA_NAMES, *, qk_norm: bool = False) -> Shapes:
     shapes = {"model.embed_tokens.weight": (VOCAB, 64), "model.norm.weight": (64,), "lm_head.weight": (VOCAB, 64)}
     for i in range(2):
         layer = f"model.layers.{i}"
@@ -66,7 +70,10 @@ def llama4_shapes() -> Shapes:
     for i in range(2):
         layer = f"{root}.layers.{i}"
         shapes |= attention(f"{layer}.self_attn", 64, 4, 2) | linear(f"{layer}.feed_forward.router", EXPERTS, 64)
-        shapes |= {f"{layer}.feed_forward.experts.gate_up_proj": (EXPERTS, 64, 192), f"{layer}.feed_forward.experts.down_proj": (EXPERTS, 96, 64)}
+        shapes |= {
+            f"{layer}.feed_forward.experts.gate_up_proj": (EXPERTS, 64, 192),
+            f"{layer}.feed_forward.experts.down_proj": (EXPERTS, 96, 64),
+        }
         shapes |= gated(f"{layer}.feed_forward.shared_expert", 64, 96)
         shapes |= norm(f"{layer}.input_layernorm", 64) | norm(f"{layer}.post_attention_layernorm", 64)
     return shapes | linear("multi_modal_projector.linear_1", 64, 48)
@@ -82,7 +89,10 @@ def gpt_oss_shapes(*, dense: bool = True) -> Shapes:
     shapes = {"model.embed_tokens.weight": (VOCAB, 64), "model.norm.weight": (64,), "lm_head.weight": (VOCAB, 64)}
     for i in range(2):
         layer = f"model.layers.{i}"
-        shapes |= attention(f"{layer}.self_attn", 64, 4, 2, bias=True) | {f"{layer}.self_attn.o_proj.bias": (64,), f"{layer}.self_attn.sinks": (4,)}
+        shapes |= attention(f"{layer}.self_attn", 64, 4, 2, bias=True) | {
+            f"{layer}.self_attn.o_proj.bias": (64,),
+            f"{layer}.self_attn.sinks": (4,),
+        }
         shapes |= linear(f"{layer}.mlp.router", EXPERTS, 64, bias=True)
         shapes |= {f"{layer}.mlp.experts.gate_up_proj_bias": (EXPERTS, 192), f"{layer}.mlp.experts.down_proj_bias": (EXPERTS, 64)}
         if dense:
@@ -91,7 +101,11 @@ def gpt_oss_shapes(*, dense: bool = True) -> Shapes:
     return shapes
 
 
-GPT_OSS = llama_config("gpt_oss", "GptOssForCausalLM", inner=96) | {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "sliding_window": 128}
+GPT_OSS = llama_config("gpt_oss", "GptOssForCausalLM", inner=96) | {
+    "num_local_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "sliding_window": 128,
+}
 
 
 def gemma3_shapes() -> Shapes:
@@ -106,14 +120,19 @@ def gemma3_shapes() -> Shapes:
 
 GEMMA3 = {
     "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "bfloat16",
-    "text_config": llama_config("gemma3_text", "Gemma3ForCausalLM", tie_word_embeddings=True), "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 48},
+    "text_config": llama_config("gemma3_text", "Gemma3ForCausalLM", tie_word_embeddings=True),
+    "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 48},
 }  # fmt: skip
 
 
 def qwen2_vl_shapes() -> Shapes:
     shapes = llama_shapes(bias=True) | {"visual.patch_embed.proj.weight": (48, 3, 2, 14, 14)}
     block = "visual.blocks.0"
-    shapes |= norm(f"{block}.norm1", 48, bias=True) | linear(f"{block}.attn.qkv", 144, 48, bias=True) | linear(f"{block}.attn.proj", 48, 48, bias=True)
+    shapes |= (
+        norm(f"{block}.norm1", 48, bias=True)
+        | linear(f"{block}.attn.qkv", 144, 48, bias=True)
+        | linear(f"{block}.attn.proj", 48, 48, bias=True)
+    )
     return shapes | norm("visual.merger.ln_q", 48, bias=True) | linear("visual.merger.mlp.0", 192, 192, bias=True)
 
 
@@ -137,7 +156,11 @@ def falcon_h1_shapes() -> Shapes:
     shapes = {"model.embed_tokens.weight": (VOCAB, 64), "model.final_layernorm.weight": (64,), "lm_head.weight": (VOCAB, 64)}
     for i in range(2):
         layer = f"model.layers.{i}"
-        shapes |= attention(f"{layer}.self_attn", 64, 4, 2) | gated(f"{layer}.feed_forward", 64, 160) | mamba_mixer(f"{layer}.mamba", dense=160, second=True)
+        shapes |= (
+            attention(f"{layer}.self_attn", 64, 4, 2)
+            | gated(f"{layer}.feed_forward", 64, 160)
+            | mamba_mixer(f"{layer}.mamba", dense=160, second=True)
+        )
         shapes |= norm(f"{layer}.input_layernorm", 64) | norm(f"{layer}.pre_ff_layernorm", 64)
     return shapes
 
@@ -147,10 +170,18 @@ def rwkv_shapes() -> Shapes:
     for i in range(2):
         block = f"rwkv.blocks.{i}"
         shapes |= norm(f"{block}.ln1", 64, bias=True) | norm(f"{block}.ln2", 64, bias=True)
-        shapes |= {f"{block}.attention.time_decay": (64,), f"{block}.attention.time_first": (64,), f"{block}.attention.time_mix_key": (1, 1, 64)}
+        shapes |= {
+            f"{block}.attention.time_decay": (64,),
+            f"{block}.attention.time_first": (64,),
+            f"{block}.attention.time_mix_key": (1, 1, 64),
+        }
         for name in ("key", "value", "receptance", "output"):
             shapes |= linear(f"{block}.attention.{name}", 64, 64)
-        shapes |= linear(f"{block}.feed_forward.key", 256, 64) | linear(f"{block}.feed_forward.value", 64, 256) | linear(f"{block}.feed_forward.receptance", 64, 64)
+        shapes |= (
+            linear(f"{block}.feed_forward.key", 256, 64)
+            | linear(f"{block}.feed_forward.value", 64, 256)
+            | linear(f"{block}.feed_forward.receptance", 64, 64)
+        )
     return shapes
 
 
@@ -161,17 +192,32 @@ def _kind(name: str, shapes: Shapes, config: dict, **dtypes: np.dtype) -> Kind:
 MOE = {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "norm_topk_prob": True}
 STATE = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": VOCAB, "torch_dtype": "bfloat16"}
 MIXTURES = [
-    _kind("mixtral", moe_shapes("block_sparse_moe", ("w1", "w3", "w2")), llama_config("mixtral", "MixtralForCausalLM", inner=96) | {"num_local_experts": EXPERTS, "num_experts_per_tok": 2}),
+    _kind(
+        "mixtral",
+        moe_shapes("block_sparse_moe", ("w1", "w3", "w2")),
+        llama_config("mixtral", "MixtralForCausalLM", inner=96) | {"num_local_experts": EXPERTS, "num_experts_per_tok": 2},
+    ),
     _kind("qwen3-moe", moe_shapes("mlp", qk_norm=True), llama_config("qwen3_moe", "Qwen3MoeForCausalLM") | MOE),
     _kind("deepseek-v2", deepseek_shapes(q_rank=None, bias=False), deepseek_config("deepseek_v2", "DeepseekV2ForCausalLM", q_rank=None)),
     _kind("deepseek-v3", deepseek_shapes(), deepseek_config("deepseek_v3", "DeepseekV3ForCausalLM"), e_score_correction_bias=F32),
     _kind("kimi-k2", deepseek_shapes(), deepseek_config("kimi_k2", "DeepseekV3ForCausalLM"), e_score_correction_bias=F32),
-    _kind("glm4-moe", moe_shapes("mlp"), llama_config("glm4_moe", "Glm4MoeForCausalLM") | MOE | {"n_routed_experts": EXPERTS, "first_k_dense_replace": 0}),
+    _kind(
+        "glm4-moe",
+        moe_shapes("mlp"),
+        llama_config("glm4_moe", "Glm4MoeForCausalLM") | MOE | {"n_routed_experts": EXPERTS, "first_k_dense_replace": 0},
+    ),
     _kind("llama4", llama4_shapes(), LLAMA4),
     _kind("gpt-oss", gpt_oss_shapes(), GPT_OSS),
     _kind("gemma3", gemma3_shapes(), GEMMA3),
-    _kind("qwen2-vl", qwen2_vl_shapes(), llama_config("qwen2_vl", "Qwen2VLForConditionalGeneration") | {"vision_config": {"embed_dim": 48}}),
-    _kind("mamba", mamba_shapes(), STATE | {"architectures": ["MambaForCausalLM"], "model_type": "mamba", "state_size": 16, "conv_kernel": 4, "expand": 2}, A_log=F32),
+    _kind(
+        "qwen2-vl", qwen2_vl_shapes(), llama_config("qwen2_vl", "Qwen2VLForConditionalGeneration") | {"vision_config": {"embed_dim": 48}}
+    ),
+    _kind(
+        "mamba",
+        mamba_shapes(),
+        STATE | {"architectures": ["MambaForCausalLM"], "model_type": "mamba", "state_size": 16, "conv_kernel": 4, "expand": 2},
+        A_log=F32,
+    ),
     _kind("falcon-h1", falcon_h1_shapes(), llama_config("falcon_h1", "FalconH1ForCausalLM", mamba_d_state=16, mamba_d_conv=4)),
     _kind("rwkv", rwkv_shapes(), STATE | {"architectures": ["RwkvForCausalLM"], "model_type": "rwkv", "attention_hidden_size": 64}),
-]  # fmt: skip
+]

@@ -1,4 +1,4 @@
-"""Encoders, speech, images, diffusion, and adapters."""
+"""Encoders, speech and images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from layouts import write
 
-from .base import BF16, F16, F32, QUANTIZE, Kind, Made, Shapes, fill, in_f32, plain, write_json
+from .base import F16, F32, Kind, Made, Shapes, fill, in_f32, plain, write_json
 from .language import VOCAB, linear, norm
 
 I64 = np.dtype(np.int64)
@@ -19,7 +19,11 @@ def conv(name: str, *shape: int) -> Shapes:
 
 def bert_shapes(prefix: str = "", *, pooler: bool = True) -> Shapes:
     root = f"{prefix}embeddings"
-    shapes = {f"{root}.word_embeddings.weight": (VOCAB, 64), f"{root}.position_embeddings.weight": (128, 64), f"{root}.token_type_embeddings.weight": (2, 64)}
+    shapes = {
+        f"{root}.word_embeddings.weight": (VOCAB, 64),
+        f"{root}.position_embeddings.weight": (128, 64),
+        f"{root}.token_type_embeddings.weight": (2, 64),
+    }
     shapes |= norm(f"{root}.LayerNorm", 64, bias=True)
     for i in range(2):
         layer = f"{prefix}encoder.layer.{i}"
@@ -65,7 +69,11 @@ def seq2seq_shapes(root: str, *, learned: bool = True) -> Shapes:
                 for name in ("q_proj", "v_proj", "out_proj"):
                     shapes |= linear(f"{layer}.{part}.{name}", 64, 64, bias=True)
                 shapes |= linear(f"{layer}.{part}.k_proj", 64, 64, bias=learned) | norm(f"{layer}.{part}_layer_norm", 64, bias=True)
-            shapes |= linear(f"{layer}.fc1", 256, 64, bias=True) | linear(f"{layer}.fc2", 64, 256, bias=True) | norm(f"{layer}.final_layer_norm", 64, bias=True)
+            shapes |= (
+                linear(f"{layer}.fc1", 256, 64, bias=True)
+                | linear(f"{layer}.fc2", 64, 256, bias=True)
+                | norm(f"{layer}.final_layer_norm", 64, bias=True)
+            )
         shapes |= {f"{root}.{side}.embed_positions.weight": (64, 64)} | norm(f"{root}.{side}.layer_norm", 64, bias=True)
     return shapes
 
@@ -75,7 +83,9 @@ def bart_shapes() -> Shapes:
 
 
 def whisper_shapes() -> Shapes:
-    shapes = conv("model.encoder.conv1", 64, 8, 3) | conv("model.encoder.conv2", 64, 64, 3) | {"model.decoder.embed_tokens.weight": (VOCAB, 64)}
+    shapes = (
+        conv("model.encoder.conv1", 64, 8, 3) | conv("model.encoder.conv2", 64, 64, 3) | {"model.decoder.embed_tokens.weight": (VOCAB, 64)}
+    )
     return shapes | seq2seq_shapes("model", learned=False)
 
 
@@ -83,7 +93,9 @@ def tower(root: str, *, cls: bool = True, vision: bool = True) -> Shapes:
     """Return one tower of CLIP or SigLIP."""
     shapes = {f"{root}.embeddings.position_embedding.weight": (17, 64)}
     if vision:
-        shapes |= {f"{root}.embeddings.patch_embedding.weight": (64, 3, 8, 8)} | ({f"{root}.embeddings.class_embedding": (64,)} if cls else {})
+        shapes |= {f"{root}.embeddings.patch_embedding.weight": (64, 3, 8, 8)} | (
+            {f"{root}.embeddings.class_embedding": (64,)} if cls else {}
+        )
     else:
         shapes |= {f"{root}.embeddings.token_embedding.weight": (VOCAB, 64)}
     for i in range(2):
@@ -96,7 +108,9 @@ def tower(root: str, *, cls: bool = True, vision: bool = True) -> Shapes:
 
 
 def clip_shapes() -> Shapes:
-    shapes = tower("vision_model") | tower("text_model", vision=False) | linear("visual_projection", 32, 64) | linear("text_projection", 32, 64)
+    shapes = (
+        tower("vision_model") | tower("text_model", vision=False) | linear("visual_projection", 32, 64) | linear("text_projection", 32, 64)
+    )
     return shapes | {"logit_scale": (), "text_model.embeddings.position_ids": (1, 17), "vision_model.embeddings.position_ids": (1, 17)}
 
 
@@ -106,67 +120,50 @@ def siglip_shapes() -> Shapes:
 
 
 def vit_shapes() -> Shapes:
-    shapes = {"vit.embeddings.cls_token": (1, 1, 64), "vit.embeddings.position_embeddings": (1, 17, 64)} | norm("vit.layernorm", 64, bias=True)
+    shapes = {"vit.embeddings.cls_token": (1, 1, 64), "vit.embeddings.position_embeddings": (1, 17, 64)} | norm(
+        "vit.layernorm", 64, bias=True
+    )
     shapes |= conv("vit.embeddings.patch_embeddings.projection", 64, 3, 8, 8) | linear("classifier", 10, 64, bias=True)
     for i in range(2):
         layer = f"vit.encoder.layer.{i}"
         for name in ("query", "key", "value"):
             shapes |= linear(f"{layer}.attention.attention.{name}", 64, 64, bias=True)
         shapes |= linear(f"{layer}.attention.output.dense", 64, 64, bias=True) | linear(f"{layer}.intermediate.dense", 256, 64, bias=True)
-        shapes |= linear(f"{layer}.output.dense", 64, 256, bias=True) | norm(f"{layer}.layernorm_before", 64, bias=True) | norm(f"{layer}.layernorm_after", 64, bias=True)
+        shapes |= (
+            linear(f"{layer}.output.dense", 64, 256, bias=True)
+            | norm(f"{layer}.layernorm_before", 64, bias=True)
+            | norm(f"{layer}.layernorm_after", 64, bias=True)
+        )
     return shapes
 
 
 def wav2vec2_shapes() -> Shapes:
     root = "wav2vec2.encoder"
     shapes = {"wav2vec2.feature_extractor.conv_layers.0.conv.weight": (32, 1, 10), "wav2vec2.masked_spec_embed": (64,)}
-    shapes |= norm("wav2vec2.feature_projection.layer_norm", 32, bias=True) | linear("wav2vec2.feature_projection.projection", 64, 32, bias=True)
-    shapes |= {f"{root}.pos_conv_embed.conv.weight_g": (1, 1, 16), f"{root}.pos_conv_embed.conv.weight_v": (64, 16, 16)} | linear("lm_head", 32, 64, bias=True)
+    shapes |= norm("wav2vec2.feature_projection.layer_norm", 32, bias=True) | linear(
+        "wav2vec2.feature_projection.projection", 64, 32, bias=True
+    )
+    shapes |= {f"{root}.pos_conv_embed.conv.weight_g": (1, 1, 16), f"{root}.pos_conv_embed.conv.weight_v": (64, 16, 16)} | linear(
+        "lm_head", 32, 64, bias=True
+    )
     for i in range(2):
         layer = f"{root}.layers.{i}"
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
             shapes |= linear(f"{layer}.attention.{name}", 64, 64, bias=True)
-        shapes |= linear(f"{layer}.feed_forward.intermediate_dense", 256, 64, bias=True) | linear(f"{layer}.feed_forward.output_dense", 64, 256, bias=True)
+        shapes |= linear(f"{layer}.feed_forward.intermediate_dense", 256, 64, bias=True) | linear(
+            f"{layer}.feed_forward.output_dense", 64, 256, bias=True
+        )
         shapes |= norm(f"{layer}.layer_norm", 64, bias=True) | norm(f"{layer}.final_layer_norm", 64, bias=True)
     return shapes | norm(f"{root}.layer_norm", 64, bias=True)
-
-
-def unet_shapes() -> Shapes:
-    shapes = conv("conv_in", 64, 4, 3, 3) | conv("conv_out", 4, 64, 3, 3) | norm("conv_norm_out", 64, bias=True)
-    shapes |= linear("time_embedding.linear_1", 256, 64, bias=True) | linear("time_embedding.linear_2", 256, 256, bias=True)
-    block = "down_blocks.0.attentions.0"
-    shapes |= norm(f"{block}.norm", 64, bias=True) | conv(f"{block}.proj_in", 64, 64, 1, 1) | conv(f"{block}.proj_out", 64, 64, 1, 1)
-    for part, wide in (("attn1", 64), ("attn2", 96)):
-        inner = f"{block}.transformer_blocks.0.{part}"
-        shapes |= linear(f"{inner}.to_q", 64, 64) | linear(f"{inner}.to_k", 64, wide) | linear(f"{inner}.to_v", 64, wide) | linear(f"{inner}.to_out.0", 64, 64, bias=True)
-    resnet = "down_blocks.0.resnets.0"
-    shapes |= conv(f"{resnet}.conv1", 64, 64, 3, 3) | linear(f"{resnet}.time_emb_proj", 64, 256, bias=True)
-    return shapes | norm(f"{resnet}.norm1", 64, bias=True)
-
-
-UNET = {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.35.0", "in_channels": 4, "out_channels": 4, "block_out_channels": [64], "cross_attention_dim": 96}
-
-
-def flux_shapes() -> Shapes:
-    """The transformer of FLUX under the names of diffusers."""
-    shapes = linear("x_embedder", 64, 32, bias=True) | linear("context_embedder", 64, 96, bias=True) | linear("proj_out", 32, 64, bias=True)
-    shapes |= linear("time_text_embed.timestep_embedder.linear_1", 64, 256, bias=True)
-    block = "transformer_blocks.0"
-    for name in ("to_q", "to_k", "to_v", "add_q_proj", "add_k_proj", "add_v_proj", "to_out.0", "to_add_out"):
-        shapes |= linear(f"{block}.attn.{name}", 64, 64, bias=True)
-    shapes |= linear(f"{block}.norm1.linear", 384, 64, bias=True) | norm(f"{block}.attn.norm_q", 16) | norm(f"{block}.attn.norm_k", 16)
-    shapes |= linear(f"{block}.ff.net.0.proj", 256, 64, bias=True) | linear(f"{block}.ff.net.2", 64, 256, bias=True)
-    single = "single_transformer_blocks.0"
-    return shapes | linear(f"{single}.proj_mlp", 256, 64, bias=True) | linear(f"{single}.proj_out", 64, 320, bias=True)
-
-
-FLUX = {"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.35.0", "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16}
 
 
 def sentence_transformer(folder: Path) -> Made:
     """Three folders of which each has a part of the model."""
     folder.mkdir(parents=True)
-    stored, head = fill(bert_shapes() | {"embeddings.position_ids": (1, 128)}, F32, position_ids=I64), fill(linear("linear", 32, 64, bias=True), F32)
+    stored, head = (
+        fill(bert_shapes() | {"embeddings.position_ids": (1, 128)}, F32, position_ids=I64),
+        fill(linear("linear", 32, 64, bias=True), F32),
+    )
     write(folder / "model.safetensors", stored, {"format": "pt"})
     parts = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Dense", "Dense")]
     modules = [{"idx": int(i), "name": i, "path": path, "type": f"sentence_transformers.models.{name}"} for i, path, name in parts]
@@ -177,43 +174,59 @@ def sentence_transformer(folder: Path) -> Made:
     return Made(folder, stored, in_f32(stored))
 
 
-def peft_shapes() -> Shapes:
-    shapes: Shapes = {}
-    for i in range(2):
-        for name, rows in (("q_proj", 64), ("v_proj", 32)):
-            layer = f"base_model.model.model.layers.{i}.self_attn.{name}"
-            shapes |= {f"{layer}.lora_A.weight": (8, 64), f"{layer}.lora_B.weight": (rows, 8)}
-    return shapes
-
-
-def kohya_shapes() -> Shapes:
-    layer = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q"
-    return {f"{layer}.lora_down.weight": (8, 64), f"{layer}.lora_up.weight": (64, 8), f"{layer}.alpha": ()}
-
-
-PEFT = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], "base_model_name_or_path": "org/base", "task_type": "CAUSAL_LM"}
-ADAPTER = {"dequantize": "", QUANTIZE: "adapter"}
-
-
 def _kind(name: str, shapes: Shapes, config: dict | None, dtype: np.dtype = F32, **more) -> Kind:
     return plain(name, lambda: fill(shapes, dtype, position_ids=I64), config, **more)
 
 
-SPEECH = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": VOCAB}
+SPEECH = {
+    "architectures": ["WhisperForConditionalGeneration"],
+    "model_type": "whisper",
+    "d_model": 64,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "vocab_size": VOCAB,
+}
 OTHERS = [
     _kind("bert", bert_shapes("bert.") | {"bert.embeddings.position_ids": (1, 128)}, bert_config("bert", "BertForMaskedLM")),
     _kind("roberta", bert_shapes("roberta.", pooler=False), bert_config("roberta", "RobertaForMaskedLM")),
-    _kind("t5", t5_shapes(), {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 64, "d_ff": 256, "d_kv": 16, "num_heads": 4, "num_layers": 2, "vocab_size": VOCAB}),
+    _kind(
+        "t5",
+        t5_shapes(),
+        {
+            "architectures": ["T5ForConditionalGeneration"],
+            "model_type": "t5",
+            "d_model": 64,
+            "d_ff": 256,
+            "d_kv": 16,
+            "num_heads": 4,
+            "num_layers": 2,
+            "vocab_size": VOCAB,
+        },
+    ),
     _kind("bart", bart_shapes(), SPEECH | {"architectures": ["BartForConditionalGeneration"], "model_type": "bart"}),
     _kind("whisper", whisper_shapes(), SPEECH, F16),
     _kind("vit", vit_shapes(), bert_config("vit", "ViTForImageClassification") | {"image_size": 32, "patch_size": 8}),
-    _kind("clip", clip_shapes(), {"architectures": ["CLIPModel"], "model_type": "clip", "projection_dim": 32, "text_config": {"hidden_size": 64}, "vision_config": {"hidden_size": 64}}),
-    _kind("siglip", siglip_shapes(), {"architectures": ["SiglipModel"], "model_type": "siglip", "text_config": {"hidden_size": 64}, "vision_config": {"hidden_size": 64}}),
+    _kind(
+        "clip",
+        clip_shapes(),
+        {
+            "architectures": ["CLIPModel"],
+            "model_type": "clip",
+            "projection_dim": 32,
+            "text_config": {"hidden_size": 64},
+            "vision_config": {"hidden_size": 64},
+        },
+    ),
+    _kind(
+        "siglip",
+        siglip_shapes(),
+        {
+            "architectures": ["SiglipModel"],
+            "model_type": "siglip",
+            "text_config": {"hidden_size": 64},
+            "vision_config": {"hidden_size": 64},
+        },
+    ),
     _kind("wav2vec2", wav2vec2_shapes(), bert_config("wav2vec2", "Wav2Vec2ForCTC") | {"vocab_size": 32}),
     Kind("sentence-transformers", sentence_transformer),
-    _kind("unet", unet_shapes(), UNET, F16, file="diffusion_pytorch_model.safetensors"),
-    _kind("unet-variant", unet_shapes(), UNET, F16, file="diffusion_pytorch_model.fp16.safetensors"),
-    _kind("flux", flux_shapes(), FLUX, BF16, file="diffusion_pytorch_model.safetensors"),
-    _kind("lora-peft", peft_shapes(), None, file="adapter_model.safetensors", files={"adapter_config.json": PEFT}, refused=ADAPTER),
-    _kind("lora-kohya", kohya_shapes(), None, F16, file="style.safetensors", refused=ADAPTER),
-]  # fmt: skip
+]

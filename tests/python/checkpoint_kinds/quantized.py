@@ -56,8 +56,14 @@ BASES = {
     "deepseek-v4": Base(v4_shapes, LLAMA | {"model_type": "deepseek_v4", "architectures": ["DeepseekV4ForCausalLM"]}, ("embed", "head")),
     "mistral": Base(mistral_shapes, None, ("tok_embeddings", "output"), "consolidated.safetensors"),
     "comfyui": Base(lambda: comfy_shapes(""), None, ("img_in", "final_layer.linear"), "flux1-dev.safetensors"),
-    "comfyui-prefix": Base(lambda: comfy_shapes("model.diffusion_model."), None, ("img_in", "final_layer.linear"), "flux1-dev.safetensors", "model.diffusion_model."),
-}  # fmt: skip
+    "comfyui-prefix": Base(
+        lambda: comfy_shapes("model.diffusion_model."),
+        None,
+        ("img_in", "final_layer.linear"),
+        "flux1-dev.safetensors",
+        "model.diffusion_model.",
+    ),
+}
 
 
 def base_of(layout: Layout) -> Base:
@@ -136,7 +142,9 @@ def make_experts(layout: Layout, folder: Path) -> Made:
 
 def make_openai(layout: Layout, folder: Path) -> Made:
     """gpt-oss as its authors name it."""
-    plain = fill({"embedding.weight": (96, 64), "unembedding.weight": (96, 64), "block.0.mlp.mlp1_bias": (2, 192), "block.0.mlp.norm.scale": (64,)})
+    plain = fill(
+        {"embedding.weight": (96, 64), "unembedding.weight": (96, 64), "block.0.mlp.mlp1_bias": (2, 192), "block.0.mlp.norm.scale": (64,)}
+    )
     stored, dense, parts = dict(plain), in_f32(plain), {}
     for name, shape in (("mlp1_weight", (192, 64)), ("mlp2_weight", (64, 96))):
         module = f"block.0.mlp.{name}"

@@ -45,7 +45,9 @@ class Int8(Layout):
         return Stored({".weight": codes, ".SCB": scales, ".weight_format": np.array(0, np.uint8)}, dense)
 
     def decode(self, tensors: Tensors) -> np.ndarray:
-        rows = [row.astype(np.float32) * scale * np.float32(1 / 127) for row, scale in zip(tensors[".weight"], tensors[".SCB"], strict=True)]
+        rows = [
+            row.astype(np.float32) * scale * np.float32(1 / 127) for row, scale in zip(tensors[".weight"], tensors[".SCB"], strict=True)
+        ]
         return np.stack(rows)
 
     def config(self, modules: Sequence[str], ignored: Sequence[str] = ("lm_head",)) -> Config:

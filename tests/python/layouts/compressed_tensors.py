@@ -9,7 +9,17 @@ import numpy as np
 
 from .base import Config, Layout, Stored, Tensors
 from .elements import (
-    BF16, E2M1, F8_E4M3, e8m0, each, nibbles, pack_nibbles, pack_words, random_e4m3, random_scales, words_to_codes,
+    BF16,
+    E2M1,
+    F8_E4M3,
+    e8m0,
+    each,
+    nibbles,
+    pack_nibbles,
+    pack_words,
+    random_e4m3,
+    random_scales,
+    words_to_codes,
 )  # fmt: skip
 
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
@@ -221,7 +231,12 @@ def _packed() -> list[Layout]:
     found += [base, replace(base, name="ct-pack4-channel-asym", symmetric=False), replace(base, name="ct-pack8-channel", bits=8)]
     found += [replace(base, name="ct-pack4-channel-f16", dtype=F16), replace(base, name="ct-pack4-channel-f32", dtype=F32)]
     act = Packed("ct-pack4-actorder", order="group")
-    return [*found, act, replace(act, name="ct-pack8-actorder-asym", bits=8, symmetric=False), replace(act, name="ct-pack4-g-idx-none", order="none")]
+    return [
+        *found,
+        act,
+        replace(act, name="ct-pack8-actorder-asym", bits=8, symmetric=False),
+        replace(act, name="ct-pack4-g-idx-none", order="none"),
+    ]
 
 
 def _bytes() -> list[Layout]:
@@ -230,8 +245,15 @@ def _bytes() -> list[Layout]:
     for base, kind in ((int8, "int8"), (fp8, "fp8")):
         found += [base, replace(base, name=f"ct-{kind}-group", scale_group=32), replace(base, name=f"ct-{kind}-channel-f32", dtype=F32)]
         found += [replace(base, name=f"ct-{kind}-tensor", scale_group=-1, input_scale=True)]
-        found += [replace(base, name=f"ct-{kind}-block", block=(128, 128)), replace(base, name=f"ct-{kind}-naive", format="naive-quantized")]
-    return [*found, replace(int8, name="ct-int8-channel-asym", symmetric=False), replace(int8, name="ct-int8-group-asym", symmetric=False, scale_group=32)]
+        found += [
+            replace(base, name=f"ct-{kind}-block", block=(128, 128)),
+            replace(base, name=f"ct-{kind}-naive", format="naive-quantized"),
+        ]
+    return [
+        *found,
+        replace(int8, name="ct-int8-channel-asym", symmetric=False),
+        replace(int8, name="ct-int8-group-asym", symmetric=False, scale_group=32),
+    ]
 
 
 CT_LAYOUTS = [
