@@ -202,8 +202,8 @@ class TestMlx:
         settings.write_text(f"format: mlx\ngroup_size: 32\n{widths}")
         report = quantize(run, tiny, tmp_path / "out", "--config", settings)
         section = json.loads((tmp_path / "out/config.json").read_text())["quantization"]
-        expected = {f"model.layers.{i}.self_attn.v_proj": {"group_size": 32, "bits": 8} for i in range(4)}
-        expected["model.embed_tokens"] = {"group_size": 32, "bits": 6}
+        expected = {f"model.layers.{i}.self_attn.v_proj": {"group_size": 32, "bits": 8, "mode": "affine"} for i in range(4)}
+        expected["model.embed_tokens"] = {"group_size": 32, "bits": 6, "mode": "affine"}
         assert section == {"group_size": 32, "bits": 4, "mode": "affine"} | expected
         assert "model.layers.0.mlp.up_proj.weight" not in {layer["name"] for layer in report["layers"]}
         arrays = mx.load(str(tmp_path / "out/model.safetensors"))
