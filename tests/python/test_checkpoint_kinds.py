@@ -6,13 +6,16 @@ import subprocess
 
 import numpy as np
 import pytest
-from checkpoint_kinds import DEQUANTIZE, PLAIN_KINDS, QUANTIZE
+from checkpoint_kinds import DEQUANTIZE, PLAIN_KINDS, QUANTIZE, VARIANT
 from conftest import one_error_line
 from layouts import read_all
 from layouts.elements import BF16
 from quantized_files import done
 
-NARROW = "not a multiple of --group-size"
+# What is wrong in fewer bits.
+KEPT = "e_score_correction_bias"
+# Why a model cannot be quantized for MLX: a matrix of an uncommon width, or weights that mlx-lm would change.
+REASONS = ("not a multiple of --group-size", "for mlx-lm")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,8 @@ class TestEveryKind:
         found = read_all(tmp_path / "out")
         assert found.keys() == made(name).stored.keys()
         for weight, values in made(name).stored.items():
-            expected = values if values.dtype.kind in "iub" else values.astype(np.float32).astype(BF16)
+            kept = values.dtype.kind in "iub" or (weight.endswith(KEPT) and found[weight].dtype == values.dtype)
+            expected = values if kept else values.astype(np.float32).astype(BF16)
             np.testing.assert_array_equal(found[weight].astype(np.float32), expected.astype(np.float32), err_msg=weight)
         config = made(name).path / "config.json"
         assert (tmp_path / "out" / "config.json").exists() == config.exists()
@@ -71,10 +75,10 @@ class TestEveryKind:
 
 @each_kind(QUANTIZE)
 def test_quantize_for_mlx(made, run, tmp_path, name):
-    """Models of which a matrix has an uncommon width are refused, and name it."""
     result = run("quantize", made(name).path, tmp_path / "out", "--format", "mlx", "--group-size", "32", "--no-sync")
     if result.returncode:
-        plainly_refused(result, NARROW)
+        plainly_refused(result)
+        assert any(reason in result.stderr for reason in REASONS), result.stderr
     else:
         done(run("verify", tmp_path / "out"))
         done(run("inspect", tmp_path / "out"))
@@ -102,3 +106,13 @@ def test_folders_of_sentence_transformers_are_kept(made, run, tmp_path):
     done(run("convert", made("sentence-transformers").path, tmp_path / "out", "--dtype", "bf16"))
     for name in ("modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"):
         assert (tmp_path / "out" / name).is_file(), name
+
+
+def test_a_variant_is_opened_or_asked_for(run, tmp_path):
+    """A component of which there is only the variant fp16."""
+    made = VARIANT.make(tmp_path / "unet")
+    found = run("verify", made.path)
+    if found.returncode:
+        plainly_refused(found, "--variant fp16")
+        found = run("verify", made.path, "--variant", "fp16")
+    assert found.returncode == 0, found.stderr

@@ -1,7 +1,7 @@
 """Small checkpoints of every published kind: KINDS["mixtral"].make(folder) writes one and returns its weights."""
 
 from .base import DEQUANTIZE, QUANTIZE, VALIDATE, Kind, Made
-from .diffusion import DIFFUSION
+from .diffusion import DIFFUSION, VARIANT
 from .language import LANGUAGE
 from .mixtures import MIXTURES
 from .others import OTHERS
@@ -12,4 +12,4 @@ QUANTIZED_KINDS: dict[str, Kind] = {kind.name: kind for kind in QUANTIZED}
 KINDS = PLAIN_KINDS | QUANTIZED_KINDS
 assert len(PLAIN_KINDS) == len(LANGUAGE) + len(MIXTURES) + len(OTHERS) + len(DIFFUSION) + len(CAST)
 
-__all__ = ["DEQUANTIZE", "KINDS", "PLAIN_KINDS", "QUANTIZE", "QUANTIZED_KINDS", "VALIDATE", "Kind", "Made"]
+__all__ = ["DEQUANTIZE", "KINDS", "PLAIN_KINDS", "QUANTIZE", "QUANTIZED_KINDS", "VALIDATE", "VARIANT", "Kind", "Made"]

@@ -90,8 +90,8 @@ def _kind(name: str, shapes: Shapes, config: dict | None, dtype: np.dtype = F32,
 
 DIFFUSION = [
     _kind("unet", unet_shapes(), UNET, F16, file="diffusion_pytorch_model.safetensors"),
-    _kind("unet-variant", unet_shapes(), UNET, F16, file="diffusion_pytorch_model.fp16.safetensors"),
     _kind("flux", flux_shapes(), FLUX, BF16, file="diffusion_pytorch_model.safetensors"),
     _kind("lora-peft", peft_shapes(), None, file="adapter_model.safetensors", files={"adapter_config.json": PEFT}, refused=ADAPTER),
     _kind("lora-kohya", kohya_shapes(), None, F16, file="style.safetensors", refused=ADAPTER),
 ]
+VARIANT = _kind("unet-variant", unet_shapes(), UNET, F16, file="diffusion_pytorch_model.fp16.safetensors")
