@@ -165,3 +165,18 @@ def test_threads_and_memory_do_not_change_the_bytes(run, tmp_path):
         quantize(run, made.folder, out, "--threads", str(threads), "--memory-limit", str(memory))
         outputs.append((out / "model.safetensors").read_bytes())
     assert outputs[0] == outputs[1]
+
+
+def test_statistics_have_the_names_of_the_original(run, tmp_path):
+    made = make("gpt2-lm", tmp_path / "in")
+    used = {f"transformer.h.0.{layer}.weight": columns for layer, columns in (("attn.c_attn", 64), ("mlp.c_proj", 256))}
+    values = {}
+    for name, columns in (used | {"lm_head.weight": 64}).items():
+        values |= {f"{name}.x_mean": mx.zeros((columns,)), f"{name}.x_sqmean": mx.ones((columns,))}
+    statistics = tmp_path / "stats.safetensors"
+    mx.save_safetensors(str(statistics), values, {"format": "timecalib.v1"})
+    done = quantize(run, made.folder, tmp_path / "out", "--calibration", statistics)
+    assert done["calibration"]["covered"] == 2
+    weighted = {layer["name"] for layer in done["layers"] if layer["method"] == "weighted search"}
+    assert weighted == {"model.h.0.attn.c_attn.weight", "model.h.0.mlp.c_proj.weight"}
+    assert "the statistics of 1 of the model's tensors are not used" in done["warnings"][0] and "'lm_head.weight'" in done["warnings"][0]
