@@ -18,6 +18,12 @@ std::optional<std::uint32_t> parse_number(std::string_view digits) {
   return value;
 }
 
+// consolidated.01: the shards of Mistral and Meta without a count.
+bool is_numbered(std::string_view stem) {
+  constexpr std::string_view kBefore = "consolidated.";
+  return stem.starts_with(kBefore) && parse_number(stem.substr(kBefore.size())).has_value();
+}
+
 }  // namespace
 
 std::optional<FileRole> file_role(std::string_view name) {
@@ -58,11 +64,25 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
       .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
 }
 
+std::string_view stem_of(std::string_view name) {
+  std::string_view stem;
+  if (const auto shard = parse_shard_name(name)) {
+    stem = shard->before.substr(0, shard->before.size() - 1);
+  } else if (name.ends_with(kIndexSuffix)) {
+    stem = name.substr(0, name.size() - kIndexSuffix.size());
+  } else if (name.ends_with(kSafetensorsSuffix)) {
+    stem = name.substr(0, name.size() - kSafetensorsSuffix.size());
+    if (is_numbered(stem)) stem = stem.substr(0, stem.find('.'));
+  }
+  return stem.empty() ? kModelStem : stem;
+}
+
 bool is_parquet_part(std::string_view name) { return name.starts_with("model-") && name.ends_with(kParquetSuffix); }
 
 bool is_model_name(std::string_view name) {
   const auto role = file_role(name);
-  return role == FileRole::kWeights || role == FileRole::kSideWeights || role == FileRole::kQuantization ||
+  const bool is_single = name.ends_with(kSafetensorsSuffix) && std::ranges::find(kUsualStems, stem_of(name)) != kUsualStems.end();
+  return is_single || role == FileRole::kWeights || role == FileRole::kSideWeights || role == FileRole::kQuantization ||
          is_parquet_part(name) || name.ends_with(kIndexSuffix) || parse_shard_name(name).has_value();
 }
 

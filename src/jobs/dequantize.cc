@@ -14,6 +14,7 @@
 #include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
 #include "jobs/companions.h"
+#include "model/identity.h"
 #include "model/sink.h"
 #include "scheme/decoded_source.h"
 #include "scheme/parquet/metadata.h"
@@ -152,7 +153,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   const std::vector<TensorSpec> specs = declare(reader, options.dtype);
   const auto companions = TRY(companions_of(reader, specs));
   const auto sink =
-      TRY(create_tensor_writer(path, specs, options.sink, {.companions = companions, .threads = options.work.threads}));
+      TRY(create_tensor_writer(path, specs, options.sink, {.stem = stem_of_files(reader.files()), .companions = companions, .threads = options.work.threads}));
   Dequantization dequantization(reader, specs, *sink, options);
   TRY(dequantization.run());
   TRY(sink->commit());
