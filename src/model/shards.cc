@@ -78,7 +78,8 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   if (file_name(path).ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
   constexpr std::uint64_t kFirstRead = 16 << 10;  // more would cost page faults; the rest of a longer header takes one more read
   constexpr std::uint64_t kWholeRead = 4 << 20;   // longer headers are parsed in pieces to save memory
-  const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
+  const safetensors::HeaderOptions limits{
+      .strictness = options.strictness, .max_header_bytes = options.max_header_bytes, .path = path};
   const auto error_here = [&](const Error& error) { return fail_at(shown(path), error); };
 
   std::uint64_t have = std::min(source->size(), kFirstRead);
