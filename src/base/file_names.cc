@@ -18,12 +18,6 @@ std::optional<std::uint32_t> parse_number(std::string_view digits) {
   return value;
 }
 
-// consolidated.01: the shards of Mistral and Meta without a count.
-bool is_numbered(std::string_view stem) {
-  constexpr std::string_view kBefore = "consolidated.";
-  return stem.starts_with(kBefore) && parse_number(stem.substr(kBefore.size())).has_value();
-}
-
 }  // namespace
 
 std::optional<FileRole> file_role(std::string_view name) {
@@ -64,6 +58,13 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
       .before = name.substr(0, dash + 1), .number = *number, .digits = of - dash - 1, .after = name.substr(of), .count = *count};
 }
 
+std::optional<std::uint32_t> parse_consolidated_name(std::string_view name) {
+  if (!name.starts_with(kConsolidatedStem) || !name.ends_with(kSafetensorsSuffix)) return std::nullopt;
+  name.remove_prefix(kConsolidatedStem.size());
+  if (name == kSafetensorsSuffix || name.front() != '.') return std::nullopt;
+  return parse_number(name.substr(1, name.size() - 1 - kSafetensorsSuffix.size()));
+}
+
 std::string_view stem_of(std::string_view name) {
   std::string_view stem;
   if (const auto shard = parse_shard_name(name)) {
@@ -71,8 +72,7 @@ std::string_view stem_of(std::string_view name) {
   } else if (name.ends_with(kIndexSuffix)) {
     stem = name.substr(0, name.size() - kIndexSuffix.size());
   } else if (name.ends_with(kSafetensorsSuffix)) {
-    stem = name.substr(0, name.size() - kSafetensorsSuffix.size());
-    if (is_numbered(stem)) stem = stem.substr(0, stem.find('.'));
+    stem = parse_consolidated_name(name) ? kConsolidatedStem : name.substr(0, name.size() - kSafetensorsSuffix.size());
   }
   return stem.empty() ? kModelStem : stem;
 }

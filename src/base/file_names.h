@@ -34,10 +34,11 @@ inline constexpr std::string_view kQuantizeConfigFile = "quantize_config.json"; 
 inline constexpr std::string_view kQuantConfigFile = "quant_config.json";        // AWQ
 
 inline constexpr std::string_view kModelStem = "model";
+inline constexpr std::string_view kConsolidatedStem = "consolidated";  // of Mistral, often beside the same weights as model
 
 // The stems under which other libraries look for weights.
 inline constexpr std::array<std::string_view, 6> kUsualStems{
-    kModelStem, "weights", "adapter_model", "consolidated", "diffusion_pytorch_model", "pytorch_lora_weights"};
+    kModelStem, "weights", "adapter_model", kConsolidatedStem, "diffusion_pytorch_model", "pytorch_lora_weights"};
 
 // Names of a model in one file. The first one that exists is used.
 inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};
@@ -100,6 +101,9 @@ std::optional<ShardName> parse_shard_name(std::string_view name);
 // The part of a weights file's name that its shards and its index share: adapter_model for adapter_model.safetensors and for
 // adapter_model-00001-of-00002.safetensors; consolidated for consolidated.01.safetensors. "model" for a name that is not of SafeTensors.
 std::string_view stem_of(std::string_view name);
+
+// consolidated.01.safetensors: a shard of Mistral or Meta whose name has no count. Returns its number.
+std::optional<std::uint32_t> parse_consolidated_name(std::string_view name);
 
 // model-00001-of-00003.parquet and the like.
 bool is_parquet_part(std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -53,10 +55,18 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
   return shard;
 }
 
+bool is_broken_link(const std::string& path) {
+  std::error_code ignored;
+  return !is_uri(path) && std::filesystem::is_symlink(path, ignored) && !std::filesystem::exists(path, ignored);
+}
+
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
   auto source = open_path(path, read_options(options));
   if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
     return fail(Errc::kNotFound, "{}: shard '{}' is missing; download it", shown(index_path), name_of(path));
+  }
+  if (!source && is_broken_link(path)) {
+    return fail(Errc::kNotFound, "{}: a link to a file that does not exist; download the model again", shown(path));
   }
   if (!source) return fail_at(shown(path), source.error());
   return read_shard(path, std::move(*source), options);
