@@ -99,7 +99,8 @@ struct ShardName {
 std::optional<ShardName> parse_shard_name(std::string_view name);
 
 // The part of a weights file's name that its shards and its index share: adapter_model for adapter_model.safetensors and for
-// adapter_model-00001-of-00002.safetensors; consolidated for consolidated.01.safetensors. "model" for a name that is not of SafeTensors.
+// adapter_model-00001-of-00002.safetensors; consolidated for consolidated.01.safetensors. "model" for a name that is not of
+// SafeTensors.
 std::string_view stem_of(std::string_view name);
 
 // consolidated.01.safetensors: a shard of Mistral or Meta whose name has no count. Returns its number.

@@ -152,8 +152,9 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   }
   const std::vector<TensorSpec> specs = declare(reader, options.dtype);
   const auto companions = TRY(companions_of(reader, specs));
-  const auto sink =
-      TRY(create_tensor_writer(path, specs, options.sink, {.stem = stem_of_files(reader.files()), .companions = companions, .threads = options.work.threads}));
+  const auto sink = TRY(
+      create_tensor_writer(path, specs, options.sink,
+                           {.stem = stem_of_files(reader.files()), .companions = companions, .threads = options.work.threads}));
   Dequantization dequantization(reader, specs, *sink, options);
   TRY(dequantization.run());
   TRY(sink->commit());

@@ -49,9 +49,8 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
   std::vector<std::string> found;
   std::optional<ShardName> set;
   std::uint32_t first = 1;
-  const bool has_model = std::ranges::any_of(names, [](const std::string& file) {
-    return parse_shard_name(file) && stem_of(file) == kModelStem;
-  });
+  const bool has_model =
+      std::ranges::any_of(names, [](const std::string& file) { return parse_shard_name(file) && stem_of(file) == kModelStem; });
   for (const std::string& file : names) {
     const auto shard = parse_shard_name(file);
     if (!shard || (has_model && stem_of(file) == kConsolidatedStem)) continue;

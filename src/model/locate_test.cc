@@ -187,7 +187,8 @@ TEST(Locate, ModelFileTakesPrecedenceOverWeightsFile) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
   EXPECT_THAT(location->warnings, ElementsAre("weights.safetensors is ignored because model.safetensors is used",
-                                              "weights.mlx is ignored because model.safetensors is used"));
+                                              "weights.mlx is ignored because model.safetensors is used",
+                                              "other.safetensors is ignored because model.safetensors is used"));
 }
 
 TEST(Locate, MlxWeightsTakePrecedenceOverOtherNames) {
@@ -251,9 +252,10 @@ TEST(Locate, WeightsOfAnotherLibraryComeWithTheCommandThatConvertsThem) {
   const auto location = locate(dir.path());
   ASSERT_FALSE(location);
   EXPECT_EQ(location.error().code, Errc::kNotFound);
-  EXPECT_THAT(location.error().message,
-              testing::StartsWith(dir.path() + ": no SafeTensors weights, but 'model.onnx'; this looks like an ONNX file; convert "
-                                               "it: python3 -c "));
+  EXPECT_THAT(
+      location.error().message,
+      testing::StartsWith(dir.path() + ": no SafeTensors weights, but 'model.onnx'; this looks like an ONNX file; convert "
+                                       "it: python3 -c "));
 }
 
 TEST(Locate, AFolderOfTheHubCacheNamesItsSnapshot) {
@@ -261,9 +263,9 @@ TEST(Locate, AFolderOfTheHubCacheNamesItsSnapshot) {
   dir.write("models--o--m/blobs/b", "");
   dir.write("models--o--m/snapshots/c1/model.safetensors", "");
   const std::string folder = dir.path("models--o--m");
-  EXPECT_TRUE(fails(locate(folder), Errc::kNotFound,
-                    folder + ": this is a folder of the Hugging Face cache; give the path of the model in it, " + folder +
-                        "/snapshots/c1"));
+  EXPECT_TRUE(fails(
+      locate(folder), Errc::kNotFound,
+      folder + ": this is a folder of the Hugging Face cache; give the path of the model in it, " + folder + "/snapshots/c1"));
 }
 
 TEST(Locate, ErrorForADirectoryWithoutWeightsListsTheExpectedNames) {

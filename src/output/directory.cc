@@ -107,6 +107,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   std::string target = whole.has_filename() ? whole.string() : whole.parent_path().string();
   if (error || target.empty()) return fail(Errc::kWrite, "'{}': cannot write: not a valid directory name", escape(path));
 
+  TRY(check_not_cached(path));
   remove_stale(target);
   if (!fs::exists(target, error)) {
     if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a broken symbolic link", escape(path));

@@ -67,6 +67,9 @@ class OutputFile {
 // Fails for URIs, which can only be read.
 Result<void> check_output_path(const std::string& path);
 
+// Fails for a path in the cache of the Hugging Face Hub, or a link into it: its files are shared, and must not change.
+Result<void> check_not_cached(const std::string& path);
+
 // Fails if `path` exists and is not a regular file or not writable.
 Result<void> check_replaceable(const std::string& path);
 

@@ -72,6 +72,7 @@ Result<void> Output::keep_incomplete() {
 
 Result<std::size_t> Output::add_partial(std::string_view name) {
   if (!directory_) {
+    TRY(check_not_cached(path_));
     TRY(check_replaceable(path_));
   }
   auto file = TRY(directory_ ? OutputFile::create_partial(fmt::format("{}/{}", directory_->path(), name),

@@ -25,26 +25,32 @@ constexpr Library kPyTorch{.looks_like = "a checkpoint of PyTorch", .python = kL
 constexpr Library kZip{.looks_like = "a ZIP archive, such as torch.save() writes", .python = kLoadTorch};
 constexpr Library kPickle{.looks_like = "a Python pickle, such as torch.save() writes", .python = kLoadTorch};
 constexpr Library kTorchScript{.looks_like = "a model of TorchScript",
-                               .python = "import torch; from safetensors.torch import save_file; "
-                                         "d = torch.jit.load('{0}', map_location='cpu').state_dict(); "
-                                         "save_file({{k: v.contiguous().clone() for k, v in d.items()}}, '{1}')"};
+                               .python =
+                                   "import torch; from safetensors.torch import save_file; "
+                                   "d = torch.jit.load('{0}', map_location='cpu').state_dict(); "
+                                   "save_file({{k: v.contiguous().clone() for k, v in d.items()}}, '{1}')"};
 constexpr Library kNumPyArchive{.looks_like = "a NumPy archive",
-                                .python = "import numpy; from safetensors.numpy import save_file; "
-                                          "save_file(dict(numpy.load('{0}')), '{1}')"};
+                                .python =
+                                    "import numpy; from safetensors.numpy import save_file; "
+                                    "save_file(dict(numpy.load('{0}')), '{1}')"};
 constexpr Library kNumPyArray{.looks_like = "a NumPy array",
-                              .python = "import numpy; from safetensors.numpy import save_file; "
-                                        "save_file({{'array': numpy.load('{0}')}}, '{1}')"};
+                              .python =
+                                  "import numpy; from safetensors.numpy import save_file; "
+                                  "save_file({{'array': numpy.load('{0}')}}, '{1}')"};
 constexpr Library kHdf5{.looks_like = "an HDF5 file",
-                        .python = "import h5py; from safetensors.numpy import save_file; d = {{}}; "
-                                  "h5py.File('{0}').visititems(lambda k, v: d.update({{k: v[()]}}) if hasattr(v, 'dtype') else None); "
-                                  "save_file(d, '{1}')"};
+                        .python =
+                            "import h5py; from safetensors.numpy import save_file; d = {{}}; "
+                            "h5py.File('{0}').visititems(lambda k, v: d.update({{k: v[()]}}) if hasattr(v, 'dtype') else None); "
+                            "save_file(d, '{1}')"};
 constexpr Library kOnnx{.looks_like = "an ONNX file",
-                        .python = "import onnx, onnx.numpy_helper as n; from safetensors.numpy import save_file; "
-                                  "save_file({{t.name: n.to_array(t) for t in onnx.load('{0}').graph.initializer}}, '{1}')"};
+                        .python =
+                            "import onnx, onnx.numpy_helper as n; from safetensors.numpy import save_file; "
+                            "save_file({{t.name: n.to_array(t) for t in onnx.load('{0}').graph.initializer}}, '{1}')"};
 constexpr Library kGguf{.looks_like = "a GGUF file",
-                        .python = "import gguf; from safetensors.numpy import save_file; "
-                                  "save_file({{t.name: gguf.dequantize(t.data, t.tensor_type) "
-                                  "for t in gguf.GGUFReader('{0}').tensors}}, '{1}')"};
+                        .python =
+                            "import gguf; from safetensors.numpy import save_file; "
+                            "save_file({{t.name: gguf.dequantize(t.data, t.tensor_type) "
+                            "for t in gguf.GGUFReader('{0}').tensors}}, '{1}')"};
 
 constexpr std::string_view kTorchScriptSuffix = ".jit";
 
@@ -54,11 +60,15 @@ struct Suffix {
 };
 
 constexpr std::array kSuffixes{
-    Suffix{.suffix = ".bin", .library = &kPyTorch},   Suffix{.suffix = ".pt", .library = &kPyTorch},
-    Suffix{.suffix = ".pth", .library = &kPyTorch},   Suffix{.suffix = ".ckpt", .library = &kPyTorch},
+    Suffix{.suffix = ".bin", .library = &kPyTorch},
+    Suffix{.suffix = ".pt", .library = &kPyTorch},
+    Suffix{.suffix = ".pth", .library = &kPyTorch},
+    Suffix{.suffix = ".ckpt", .library = &kPyTorch},
     Suffix{.suffix = kTorchScriptSuffix, .library = &kTorchScript},
-    Suffix{.suffix = ".npz", .library = &kNumPyArchive}, Suffix{.suffix = ".npy", .library = &kNumPyArray},
-    Suffix{.suffix = ".h5", .library = &kHdf5},       Suffix{.suffix = ".onnx", .library = &kOnnx},
+    Suffix{.suffix = ".npz", .library = &kNumPyArchive},
+    Suffix{.suffix = ".npy", .library = &kNumPyArray},
+    Suffix{.suffix = ".h5", .library = &kHdf5},
+    Suffix{.suffix = ".onnx", .library = &kOnnx},
     Suffix{.suffix = ".gguf", .library = &kGguf},
 };
 
@@ -92,9 +102,7 @@ bool is_text(std::string_view front) {
                              [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c <= '~'); });
 }
 
-std::string_view text_of(std::span<const std::byte> front) {
-  return {reinterpret_cast<const char*>(front.data()), front.size()};
-}
+std::string_view text_of(std::span<const std::byte> front) { return {reinterpret_cast<const char*>(front.data()), front.size()}; }
 
 // Whether a shell and a Python string take the path as it is.
 bool is_plain(std::string_view path) {

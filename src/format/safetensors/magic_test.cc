@@ -36,8 +36,9 @@ TEST(Magic, FormatsOfOtherLibrariesComeWithACommand) {
             "weights_only=True); d = d.get('state_dict', d); save_file({k: v.contiguous().clone() for k, v in d.items()}, "
             "'a/model.safetensors')\"");
   for (const auto pickle : {"\x80\2}q\0(X\1"sv, "\x80\4\x95\x1f\0\0\0\0"sv, "\x80\5\x95\x1f\0\0\0\0"sv}) {
-    EXPECT_THAT(guess_format(as_bytes(pickle), "x.pt"),
-                StartsWith("; this looks like a Python pickle, such as torch.save() writes; convert it: python3 -c \"import torch;"));
+    EXPECT_THAT(
+        guess_format(as_bytes(pickle), "x.pt"),
+        StartsWith("; this looks like a Python pickle, such as torch.save() writes; convert it: python3 -c \"import torch;"));
   }
   EXPECT_THAT(guess_format(as_bytes("PK\3\4\0\0\b\b"sv), "v.jit"), HasSubstr("torch.jit.load('v.jit'"));
   EXPECT_THAT(guess_format(as_bytes("GGUF\3\0\0\0"sv), "m.gguf"), StartsWith("; this looks like a GGUF file; convert it: "));
@@ -48,7 +49,8 @@ TEST(Magic, FormatsOfOtherLibrariesComeWithACommand) {
 }
 
 TEST(Magic, FormatsWithoutAMarkAreKnownByTheirName) {
-  EXPECT_THAT(guess_format(as_bytes("\x08\x07\x12\x07pytorch"), "m.onnx"), StartsWith("; this looks like an ONNX file; convert it"));
+  EXPECT_THAT(guess_format(as_bytes("\x08\x07\x12\x07pytorch"), "m.onnx"),
+              StartsWith("; this looks like an ONNX file; convert it"));
   EXPECT_EQ(guess_format(as_bytes("\x08\x07\x12\x07pytorch"), "m.bin"), "");
   for (const char* name : {"a.bin", "a.pt", "a.pth", "a.ckpt", "a.jit", "a.npz", "a.npy", "a.h5", "a.onnx", "a.gguf"}) {
     EXPECT_THAT(guess_by_name(name), HasSubstr(std::string("'") + name + "'"));

@@ -269,8 +269,9 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     if (decoded) TRY(drop_quantization(companions));
   }
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());
-  const auto sink = TRY(create_tensor_writer(path, selection.targets, sink_options,
-                                             {.stem = stem_of_files(model.files()), .companions = companions, .resume_key = key, .threads = options.work.threads}));
+  const auto sink = TRY(create_tensor_writer(
+      path, selection.targets, sink_options,
+      {.stem = stem_of_files(model.files()), .companions = companions, .resume_key = key, .threads = options.work.threads}));
   Conversion conversion(model, selection, *sink, options);
   ModelAccess::expect(model, std::views::transform(selection.sources, [](const TensorInfo* tensor) { return *tensor; }));
   TRY(conversion.run());

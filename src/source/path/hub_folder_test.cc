@@ -23,8 +23,7 @@ TEST_F(HubFolder, NamesTheOnlySnapshot) {
   const std::string snapshot = dir_.path("hub/models--o--m/snapshots/c1");
   const std::string text = "this is a folder of the Hugging Face cache; give the path of the model in it, ";
   EXPECT_EQ(describe_hub_folder(dir_.path("hub/models--o--m")), text + snapshot);
-  EXPECT_EQ(describe_hub_folder(dir_.path("hub/models--o--m/snapshots")),
-            text + std::filesystem::canonical(snapshot).string());
+  EXPECT_EQ(describe_hub_folder(dir_.path("hub/models--o--m/snapshots")), text + std::filesystem::canonical(snapshot).string());
 }
 
 TEST_F(HubFolder, PrefersTheSnapshotOfTheMainBranch) {
@@ -39,8 +38,8 @@ TEST_F(HubFolder, PrefersTheSnapshotOfTheMainBranch) {
 }
 
 TEST_F(HubFolder, ExplainsTheWholeCacheAndAnUnfinishedModel) {
-  EXPECT_EQ(describe_hub_folder(dir_.path("hub")), "this is a Hugging Face cache of 1 models; give the path of one, such as " +
-                                                       dir_.path("hub/models--o--m"));
+  EXPECT_EQ(describe_hub_folder(dir_.path("hub")),
+            "this is a Hugging Face cache of 1 models; give the path of one, such as " + dir_.path("hub/models--o--m"));
   std::filesystem::remove_all(dir_.path("hub/models--o--m/snapshots/c1"));
   EXPECT_EQ(describe_hub_folder(dir_.path("hub/models--o--m")),
             "this folder of the Hugging Face cache has no snapshot: the model is not downloaded; download it again");
