@@ -26,16 +26,20 @@ std::optional<FileRole> file_role(std::string_view name) {
 }
 
 bool is_weights_name(std::string_view name) {
-  constexpr std::array<std::string_view, 16> kEndings{kParquetSuffix, kSafetensorsSuffix,
+  constexpr std::array<std::string_view, 19> kEndings{kParquetSuffix, kSafetensorsSuffix,
                                                       kIndexSuffix,   kMlxJsonSuffix,
-                                                      ".bin",         ".pt",
-                                                      ".pth",         ".ckpt",
+                                                      ".bin",         ".bin.index.json",
+                                                      ".pt",          ".pth",
+                                                      ".ckpt",        ".jit",
                                                       ".gguf",        ".ggml",
                                                       ".h5",          ".npz",
-                                                      ".onnx",        ".tflite",
-                                                      ".msgpack",     ".bin.index.json"};
+                                                      ".onnx",        ".onnx_data",
+                                                      ".onnx.data",   ".tflite",
+                                                      ".msgpack"};
   return ends_with_any(name, kEndings);
 }
+
+bool is_single_file(std::string_view path) { return path.ends_with(kSafetensorsSuffix) || path.ends_with(kMlxJsonSuffix); }
 
 bool has_file_suffix(std::string_view name) {
   constexpr std::array<std::string_view, 10> kEndings{

@@ -25,6 +25,7 @@ struct KnownFile {
 
 inline constexpr std::string_view kConfigFile = "config.json";
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+inline constexpr std::string_view kModulesFile = "modules.json";  // of sentence-transformers
 inline constexpr std::string_view kQuantizationConfigFile = "quantization_config.json";
 inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
 inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
@@ -87,6 +88,9 @@ bool is_weights_name(std::string_view name);
 
 // Whether the last part of a URI looks like a file of a model. If not, it is taken for a folder.
 bool has_file_suffix(std::string_view name);
+
+// Whether an output of this name is one file, not a directory.
+bool is_single_file(std::string_view path);
 
 // The parts of model-00001-of-00003.safetensors, with any number of digits.
 struct ShardName {

@@ -19,13 +19,13 @@ constexpr const char* kBlobs = "blobs";
 constexpr const char* kSnapshots = "snapshots";
 constexpr std::string_view kRepository = "models--";
 
-bool is_directory(const fs::path& path) {
+bool is_folder_at(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
 bool is_repository(const fs::path& folder) {
-  return is_directory(folder / kSnapshots) && (is_directory(folder / kBlobs) || is_directory(folder / "refs"));
+  return is_folder_at(folder / kSnapshots) && (is_folder_at(folder / kBlobs) || is_folder_at(folder / "refs"));
 }
 
 // The names of the folders in `folder` that begin with `prefix`, sorted.
@@ -34,7 +34,7 @@ std::vector<std::string> folders_in(const fs::path& folder, std::string_view pre
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && is_directory(entry->path())) names.push_back(std::move(name));
+    if (name.starts_with(prefix) && is_folder_at(entry->path())) names.push_back(std::move(name));
   }
   std::ranges::sort(names);
   return names;
