@@ -50,7 +50,8 @@ Opened open_unnamed(const std::string& folder) {
 
 Result<void> check_not_cached(const std::string& path) {
   if (!is_hub_cached(path)) return {};
-  return fail(Errc::kWrite, "{}: cannot write: it is in the Hugging Face cache, which other programs share; write to another path",
+  return fail(Errc::kWrite,
+              "{}: cannot write: it is in the Hugging Face cache, which other programs share; write to another path",
               escape(path));
 }
 

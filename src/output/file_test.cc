@@ -125,8 +125,9 @@ TEST(OutputFile, NeverWritesIntoTheCacheOfTheHub) {
   fs::create_symlink("../../blobs/b", link);
   fs::create_symlink("models--o--m/blobs/b", dir.path("link"));
   for (const std::string& path : {link, blob, dir.path("link"), dir.path("models--o--m/snapshots/c/new")}) {
-    EXPECT_TRUE(fails(OutputFile::create(path), Errc::kWrite,
-                      path + ": cannot write: it is in the Hugging Face cache, which other programs share; write to another path"));
+    EXPECT_TRUE(
+        fails(OutputFile::create(path), Errc::kWrite,
+              path + ": cannot write: it is in the Hugging Face cache, which other programs share; write to another path"));
   }
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_EQ(content(blob), "shared");

@@ -21,7 +21,7 @@ namespace {
 void remove_incomplete(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (is_model_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+    if (is_weights_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
   }
   ::rmdir(folder.c_str());
 }
