@@ -9,6 +9,7 @@
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
+#include <ballast/metadata.h>
 
 #include "output/output.h"
 #include "quantize/rows.h"
@@ -64,6 +65,8 @@ struct OutputPlan {
   std::string key;         // hash of the settings and the model's files, stored with the result
   std::string resume_key;  // also covers when the files changed; empty: not resumable
   std::vector<Companion> companions;
+  std::vector<std::string> not_copied;  // files beside the model's weights that are not among them
+  Metadata metadata;                    // of the model
 
   std::uint64_t parameter_count() const;
 };
