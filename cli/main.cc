@@ -209,8 +209,10 @@ void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, 
 
 Exit report(const Error& error) {
   // Settings that several commands have.
-  static const Spelling common{
-      {"allow_loss", "--allow-loss"}, {"max_header_bytes", "--max-header-mb"}, {"memory_limit", "--memory-limit"}};
+  static const Spelling common{{"allow_loss", "--allow-loss"},
+                               {"force", "--force"},
+                               {"max_header_bytes", "--max-header-mb"},
+                               {"memory_limit", "--memory-limit"}};
   complain("ballast: " + spelled(error.message, common));
   return exit_code(error);
 }

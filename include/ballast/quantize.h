@@ -24,7 +24,8 @@ struct QuantizeOptions {
   // Keep partial output beside `directory`, as .incomplete, if the work is interrupted, and resume from it if the source files
   // and the config are the same.
   bool resume = false;
-  WorkOptions work;  // `threads` or `memory_limit` of 0: use the value in `config`
+  bool force = false;  // write into a directory with files that do not belong to the model; they stay
+  WorkOptions work;    // `threads` or `memory_limit` of 0: use the value in `config`
 };
 
 // The result for one quantized tensor.
@@ -62,8 +63,10 @@ struct QuantizeReport {
   double bits_per_weight = 0;       // of the quantized weights, including scales and offsets
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
-  bool passed = true;       // every layer reaches min_accuracy
-  bool up_to_date = false;  // an earlier run had finished; nothing was written, and `layers` is empty
+  bool passed = true;                   // every layer reaches min_accuracy
+  bool up_to_date = false;              // an earlier run had finished; nothing was written, and `layers` is empty
+  std::vector<std::string> not_copied;  // files of the model directory that are not in the output, sorted
+  std::vector<std::string> notes;       // worth knowing, and harmless
   std::vector<std::string> warnings;
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
@@ -113,6 +116,7 @@ struct DequantizeOptions {
   OpenOptions open;
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; default: the original dtype of each tensor
   SinkOptions sink;
+  bool force = false;  // as in ConvertOptions
   WorkOptions work;
 };
 

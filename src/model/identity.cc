@@ -33,10 +33,10 @@ Result<std::string> describe_files(const Model& model) {
   return text;
 }
 
-std::string stem_of_files(std::span<const ModelFile> files) {
+std::string stem_of_files(std::span<const std::string> files) {
   std::string stem;
-  for (const ModelFile& file : files) {
-    const std::string name = file_name(file.path);
+  for (const std::string& file : files) {
+    const std::string name = file_name(file);
     if (stem.empty()) stem = stem_of(name);
     if (stem != stem_of(name)) return std::string(kModelStem);
   }

@@ -12,7 +12,7 @@ namespace ballast {
 Result<std::string> describe_files(const Model& model);
 
 // stem_of() the files, or "model" if they do not share one.
-std::string stem_of_files(std::span<const ModelFile> files);
+std::string stem_of_files(std::span<const std::string> files);
 
 // The names and sizes of the files, as a JSON array.
 std::string files_json(const Model& model);

@@ -21,6 +21,7 @@ namespace ballast {
 struct Decoded {
   std::string scheme;
   std::set<std::string, std::less<>> names;
+  std::vector<std::string> files;  // in which they are stored
 };
 
 // The state of a Model. Its member functions are defined in several files.
@@ -75,6 +76,14 @@ struct ModelAccess {
   // Null for a single file.
   static const Folder* folder(const Model& model) { return model.state_->folder ? &*model.state_->folder : nullptr; }
   static std::optional<std::uint64_t> parameters_by_index(const Model& model) { return model.state_->parameters_by_index; }
+
+  // The weight files, also of a model whose weights are decoded.
+  static std::vector<std::string> stored_files(const Model& model) {
+    if (model.state_->decoded) return model.state_->decoded->files;
+    std::vector<std::string> paths;
+    for (const ModelFile& file : model.files()) paths.push_back(file.path);
+    return paths;
+  }
 
   static const std::optional<Decoded>& decoded(const Model& model) { return model.state_->decoded; }
 

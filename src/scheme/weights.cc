@@ -151,7 +151,8 @@ Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
   std::optional<ModelConfig> config = weights.config();
   std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
-  Decoded decoded{.scheme = std::string(weights.scheme()), .names = {}};
+  Decoded decoded{.scheme = std::string(weights.scheme()), .names = {}, .files = {}};
+  for (ModelFile& file : weights.files()) decoded.files.push_back(std::move(file.path));
   for (const Weight& weight : weights.weights()) {
     if (weight.is_quantized()) decoded.names.insert(weight.name);
   }

@@ -157,7 +157,7 @@ TEST_F(Converting, ResumesAfterAnInterruption) {
   const auto model = Model::open(dir_.path("big.safetensors"));
   ASSERT_TRUE(model);
   for (const auto& [out, kept] :
-       {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/model.safetensors")}) {
+       {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/big.safetensors")}) {
     ConvertOptions options{.dtype = DType::kBF16, .resume = true, .work = {.memory_limit = 1 << 20}};
     options.work.threads = 1;
     options.work.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };

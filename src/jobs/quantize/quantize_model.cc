@@ -15,8 +15,10 @@
 #include "jobs/quantize/choose_layers.h"
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
+#include "model/adapter.h"
 #include "model/state.h"
 #include "output/file.h"
+#include "output/occupied.h"
 #include "quantize/gptq.h"
 #include "scheme/foreign.h"
 #include "scheme/reader.h"
@@ -198,8 +200,17 @@ struct Prepared {
   unsigned threads;
 };
 
+// The matrices of an adapter are small, and the errors of both add up in their product.
+Result<void> refuse_adapter(const Model& model) {
+  const auto evidence = TRY(find_adapter(model));
+  if (!evidence) return {};
+  return fail(Errc::kUnsupported, "{}: an adapter (LoRA), not a model ({}); quantize the model that it belongs to",
+              escape(model.path()), *evidence);
+}
+
 Result<Prepared> prepare(const Model& model, const QuantizeOptions& options) {
   TRY(validate(options.config));
+  TRY(refuse_adapter(model));
   TRY(refuse_codes(model));
   TRY(refuse_foreign(model));
   const Modality modality = options.config.modality.value_or(model.modality());
@@ -261,6 +272,7 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
 
 Result<void> check_directory(const Model& model, const std::string& directory) {
   TRY(check_output_path(directory));
+  TRY(check_not_cached(directory));
   if (directory.ends_with(".safetensors")) {
     return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without .safetensors",
                 escape(directory));
@@ -282,6 +294,7 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   TRY(check_directory(model, directory));
   const QuantizeOptions own = with_own_limits(options);
   const Prepared prepared = TRY(prepare(model, own));
+  if (!options.force) TRY(check_free(directory, names_of(prepared.output, own.config.format), options.resume));
   QuantizeReport report{.source_bytes = prepared.output.source_bytes, .up_to_date = true};
   if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
     remove_leftovers(directory);

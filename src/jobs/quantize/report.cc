@@ -9,6 +9,7 @@
 
 #include "base/file_names.h"
 #include "base/text.h"
+#include "jobs/companions.h"
 #include "jobs/quantize/output_plan.h"
 
 namespace ballast {
@@ -46,9 +47,6 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
   if (finished.coder.scheme().last_file() == kParquetMetadataFile &&
       std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is not copied; the output has its own", kParquetMetadataFile));
-  }
-  if (const std::string folders = folders_in(finished.coder.model().directory()); !folders.empty()) {
-    warnings.push_back(fmt::format("subdirectories are not copied: {}", folders));
   }
   return warnings;
 }
@@ -104,6 +102,8 @@ QuantizeReport make_report(const FinishedOutput& finished) {
         "nothing was quantized: every tensor has fewer than two dimensions, is not floating point or is excluded by its name");
   }
   if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
+  if (!output.not_copied.empty()) report.notes.push_back(describe_not_copied(output.not_copied));
+  report.not_copied = output.not_copied;
   const QuantizeConfig& config = finished.coder.config();
   summarize_layers(report, config.min_accuracy);
   if (!report.passed) report.warnings.push_back(describe_below(report.layers, config));
