@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kLengthBytes = 8;
 struct HeaderOptions {
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
-  std::string_view path = {};  // for what messages say about other formats
+  std::string_view path;  // for what messages say about other formats
 };
 
 using Header = TensorTable;

@@ -76,7 +76,7 @@ constexpr std::array kSuffixes{
 struct Magic {
   std::string_view bytes;
   const Library* library = nullptr;
-  std::string_view guess = {};
+  std::string_view guess;
 };
 
 constexpr std::string_view kLfs = "version https://git-lfs";

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/text.h"
 #include "source/text.h"
 #include "source/uri.h"
