@@ -45,6 +45,7 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options);
 inline constexpr const char* kModelHelp = "Model: a weights file, a directory, an index, or a URI (https, s3, hf)";
 inline constexpr const char* kQuantizedHelp = "Quantized model: a directory of MLX or Parquet V2, or a URI";
 inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
+inline constexpr const char* kForceHelp = "Write into a directory that has other files; they stay";
 inline constexpr const char* kResumeHelp = "Keep finished work in OUT.incomplete if interrupted, and resume from it";
 
 // Checks of values. Their messages follow the name of the option: "--threads is 0, it must be from 1 to 1024".

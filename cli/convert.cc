@@ -36,6 +36,7 @@ struct Options {
   std::vector<std::string> metadata;
   bool allow_loss = false;
   bool resume = false;
+  bool force = false;
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
   ReadOptions read;
@@ -60,7 +61,8 @@ Result<ConvertOptions> convert_options(const Options& options) {
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
-                         .resume = options.resume};
+                         .resume = options.resume,
+                         .force = options.force};
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
   if (options.format == "safetensors") convert.sink.format = Format::kSafetensors;
   if (options.format == "mlx-json") convert.sink.format = Format::kMlxJson;
@@ -100,7 +102,9 @@ void print_json(const Options& options, const Model& model, const ConvertReport&
                   {"tensor_count", done.tensors},
                   {"converted", done.converted},
                   {"data_bytes", done.data_bytes},
+                  {"not_copied", done.not_copied},
                   {"seconds", seconds},
+                  {"notes", done.notes},
                   {"warnings", warnings}};
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
@@ -139,6 +143,7 @@ Exit run_convert(const Options& options) {
     return kDone;
   }
   for (const std::string& warning : done->warnings) warn(warning);
+  for (const std::string& text : done->notes) note(text);
   print_text(options, *done, seconds);
   return kDone;
 }
@@ -173,6 +178,7 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_option("--metadata", options->metadata, "Set a metadata key; K alone removes it; repeatable")->type_name("K=V");
   command->add_flag("--allow-loss", options->allow_loss, "Convert integers that do not fit, and report how many");
   command->add_flag("--resume", options->resume, kResumeHelp);
+  command->add_flag("--force", options->force, kForceHelp);
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")
@@ -183,7 +189,8 @@ void add_convert(CLI::App& app, Run& run) {
     if (option->get_items_expected_max() > 1) option->expected(1)->take_all();
   }
   command->footer(
-      "Config and tokenizer are copied from directory to directory. OUT may be IN: it\n"
+      "Files and folders beside the weights are copied from directory to directory,\n"
+      "except weights of other formats. Weight files keep their stem. OUT may be IN: it\n"
       "is replaced once the output is complete.\n\n"
       "Examples:\n"
       "  ballast convert Qwen3-0.6B/ out/ --dtype bf16 --max-shard-size 2GB\n"

@@ -25,11 +25,12 @@ struct Options {
   std::string max_shard_size;
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
+  bool force = false;
   bool json = false;
 };
 
 Exit run_dequantize(const Options& options) {
-  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}}};
+  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
     if (!dtype) return report(Error(dtype.error()).at("--dtype"));
@@ -46,6 +47,9 @@ Exit run_dequantize(const Options& options) {
   bar.clear();
   if (!done) return report(done.error(), {{"dtype", "--dtype"}});
   for (const std::string& warning : done->warnings) warn(warning);
+  if (!options.json) {
+    for (const std::string& text : done->notes) note(text);
+  }
   std::uint64_t bytes = 0;
   Json files = Json::array();
   for (const ConvertedFile& file : done->files) {
@@ -53,13 +57,9 @@ Exit run_dequantize(const Options& options) {
     files.push_back({{"path", file.path}, {"size", file.bytes}});
   }
   if (options.json) {
-    const Json json{{"input", without_secrets(options.in)},
-                    {"output", options.out},
-                    {"files", std::move(files)},
-                    {"tensor_count", done->tensors},
-                    {"dequantized", done->converted},
-                    {"data_bytes", done->data_bytes},
-                    {"warnings", done->warnings}};
+    const Json json{{"input", without_secrets(options.in)}, {"output", options.out},          {"files", std::move(files)},
+                    {"tensor_count", done->tensors},        {"dequantized", done->converted}, {"data_bytes", done->data_bytes},
+                    {"not_copied", done->not_copied},       {"notes", done->notes},           {"warnings", done->warnings}};
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print("{}: {} in {}, {}, {} dequantized, {} copied\n", tinted(Tone::kBold, escape(options.out)),
@@ -84,6 +84,7 @@ void add_dequantize(CLI::App& app, Run& run) {
       ->add_option("--max-shard-size", options->max_shard_size,
                    "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
+  command->add_flag("--force", options->force, kForceHelp);
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")

@@ -269,6 +269,7 @@ void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, 
 Exit report(const Error& error) {
   // Settings that several commands have.
   static const Spelling common{{"allow_loss", "--allow-loss"},
+                               {"force", "--force"},
                                {"max_header_bytes", "--max-header-mb"},
                                {"max_shard_size", "--max-shard-size"},
                                {"memory_limit", "--memory-limit"}};

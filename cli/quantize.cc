@@ -35,6 +35,7 @@ struct Options {
   SettingsArguments settings;
   bool validate = false;
   bool resume = false;
+  bool force = false;
   bool dry_run = false;
   bool no_sync = false;
   bool all_layers = false;
@@ -64,6 +65,8 @@ void print_json(const Options& options, const QuantizeConfig& config, const Quan
             {"min_accuracy", config.min_accuracy},
             {"validated", validated},
             {"quantization_time_s", seconds},
+            {"not_copied", done.not_copied},
+            {"notes", done.notes},
             {"warnings", done.warnings}};
   json.update(report_json(done));
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
@@ -149,6 +152,7 @@ Exit run_quantize(const Options& options) {
                        .calibration = options.calibration,
                        .sync = !options.no_sync,
                        .resume = options.resume,
+                       .force = options.force,
                        .work = bar.work()};
   // When the work begins, so that it does not precede an error about the arguments, nor come after an hour.
   auto note_format = [is_due = !settings->names_format]() mutable {
@@ -187,6 +191,7 @@ Exit run_quantize(const Options& options) {
     }
     validated->calibration = std::move(done->calibration);
     validated->modality = done->modality;
+    validated->not_copied = std::move(done->not_copied);
     validated->notes = std::move(done->notes);
     validated->left_out = std::move(done->left_out);
     validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
@@ -262,6 +267,7 @@ void add_quantize(CLI::App& app, Run& run) {
       "Stop at the first layer below --min-accuracy and write nothing");
   command->add_flag("--validate", options->validate, "Read the output back and compare it with the input");
   command->add_flag("--resume", options->resume, kResumeHelp);
+  command->add_flag("--force", options->force, kForceHelp);
   command->add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
   command->add_flag("--no-sync", options->no_sync, "Do not flush the output to disk at the end");
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");

@@ -40,6 +40,7 @@ struct ConvertOptions {
   // Keep partial output beside `path`, as .incomplete, if the conversion is interrupted, and resume from it if the source files
   // and the options are the same. SafeTensors only.
   bool resume = false;
+  bool force = false;  // write into a directory with files that do not belong to the model; they stay
   WorkOptions work;
 };
 
@@ -53,11 +54,14 @@ struct ConvertReport {
   std::uint64_t tensors = 0;
   std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized
   std::uint64_t data_bytes = 0;
+  std::vector<std::string> not_copied;  // files of the model directory that are not in the output, sorted
+  std::vector<std::string> notes;       // worth knowing, and harmless
   std::vector<std::string> warnings;
 };
 
 // Writes the model to `path` in bounded memory; create_sink() describes which paths are accepted. When a model directory is
-// written to a directory, the files beside the weights are copied too, and the dtype in config.json is updated. `path` may be the
+// written to a directory, the files and folders beside the weights are copied too, and the dtype in config.json is updated; the
+// weight files keep their stem, such as adapter_model. A directory with other files is refused without `force`. `path` may be the
 // model's own path. A model that stores quantized codes is copied only if the output can still be decoded; see open_to_convert().
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options = {});
 

@@ -24,7 +24,8 @@ struct QuantizeOptions {
   // Keep partial output beside `directory`, as .incomplete, if the work is interrupted, and resume from it if the source files
   // and the config are the same.
   bool resume = false;
-  WorkOptions work;  // `threads` or `memory_limit` of 0: use the value in `config`
+  bool force = false;  // write into a directory with files that do not belong to the model; they stay
+  WorkOptions work;    // `threads` or `memory_limit` of 0: use the value in `config`
 };
 
 // The result for one quantized tensor.
@@ -63,8 +64,10 @@ struct QuantizeReport {
   double bits_per_weight_total = 0;  // the same over all tensors, unquantized ones included
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
-  bool passed = true;       // every layer reaches min_accuracy
-  bool up_to_date = false;  // an earlier run had finished; nothing was written, and `layers` is empty
+  bool passed = true;                   // every layer reaches min_accuracy
+  bool up_to_date = false;              // an earlier run had finished; nothing was written, and `layers` is empty
+  std::vector<std::string> not_copied;  // files of the model directory that are not in the output, sorted
+  std::vector<std::string> notes;       // worth knowing, and harmless
   std::vector<std::string> warnings;
   std::vector<std::string> notes;     // how tensors were arranged for mlx-lm
   std::vector<std::string> left_out;  // tensors of the model that are not in the output
@@ -119,6 +122,7 @@ struct DequantizeOptions {
   OpenOptions open;
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; default: the original dtype of each tensor
   SinkOptions sink;
+  bool force = false;  // as in ConvertOptions
   WorkOptions work;
 };
 

@@ -34,7 +34,7 @@ struct VerifiedFile {
 
 struct VerifyReport {
   std::vector<VerifiedFile> files;
-  // The checks made: layout, header, index or shards, config, architecture, values, sha256, quantization.
+  // The checks made: layout, header, index or shards, config, architecture, other weights, values, sha256, quantization.
   std::vector<std::string> checks;
   std::vector<std::string> skipped;  // what was not checked, and why
   std::vector<Defect> defects;
@@ -46,8 +46,9 @@ struct VerifyReport {
 };
 
 // Makes the same checks as opening a model, but continues after the first defect. For a quantized model, also checks the sizes of
-// the stored parts, the metadata, and the checksums of the files if it has them. Returns an error only if it cannot check: the
-// path does not exist or cannot be read, a library is missing, or the work was cancelled.
+// the stored parts, the metadata, and the checksums of the files if it has them. Weight files in a model directory that are not
+// part of the model are only checked for being complete. Returns an error only if it cannot check: the path does not exist or
+// cannot be read, a library is missing, or the work was cancelled.
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options = {});
 
 }  // namespace ballast

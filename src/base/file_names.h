@@ -25,6 +25,7 @@ struct KnownFile {
 
 inline constexpr std::string_view kConfigFile = "config.json";
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+inline constexpr std::string_view kModulesFile = "modules.json";  // of sentence-transformers
 inline constexpr std::string_view kQuantizationConfigFile = "quantization_config.json";
 inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
 inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
@@ -33,6 +34,13 @@ inline constexpr std::string_view kHfQuantConfigFile = "hf_quant_config.json";  
 inline constexpr std::string_view kQuantizeConfigFile = "quantize_config.json";  // GPTQ
 inline constexpr std::string_view kQuantConfigFile = "quant_config.json";        // AWQ
 inline constexpr std::string_view kMistralParamsFile = "params.json";
+
+inline constexpr std::string_view kModelStem = "model";
+inline constexpr std::string_view kConsolidatedStem = "consolidated";  // of Mistral, often beside the same weights as model
+
+// The stems under which other libraries look for weights.
+inline constexpr std::array<std::string_view, 6> kUsualStems{
+    kModelStem, "weights", "adapter_model", kConsolidatedStem, "diffusion_pytorch_model", "pytorch_lora_weights"};
 
 // Names of a model in one file. The first one that exists is used.
 inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};
@@ -82,6 +90,9 @@ bool is_weights_name(std::string_view name);
 // Whether the last part of a URI looks like a file of a model. If not, it is taken for a folder.
 bool has_file_suffix(std::string_view name);
 
+// Whether an output of this name is one file, not a directory.
+bool is_single_file(std::string_view path);
+
 // The parts of model-00001-of-00003.safetensors, with any number of digits.
 struct ShardName {
   std::string_view before;  // model-
@@ -91,6 +102,14 @@ struct ShardName {
   std::uint32_t count;
 };
 std::optional<ShardName> parse_shard_name(std::string_view name);
+
+// The part of a weights file's name that its shards and its index share: adapter_model for adapter_model.safetensors and for
+// adapter_model-00001-of-00002.safetensors; consolidated for consolidated.01.safetensors. "model" for a name that is not of
+// SafeTensors.
+std::string_view stem_of(std::string_view name);
+
+// consolidated.01.safetensors: a shard of Mistral or Meta whose name has no count. Returns its number.
+std::optional<std::uint32_t> parse_consolidated_name(std::string_view name);
 
 // model-00001-of-00003.parquet and the like.
 bool is_parquet_part(std::string_view name);

@@ -10,6 +10,7 @@
 #include <ballast/metadata.h>
 #include <ballast/tensor_spec.h>
 
+#include "base/file_names.h"
 #include "output/output.h"
 
 namespace ballast {
@@ -27,6 +28,7 @@ struct TensorWriterOptions {
   std::uint64_t max_shard_bytes = 0;      // 0: one file
   bool sync = true;                       // commit() waits until the data is on disk
   unsigned threads = 0;                   // for formatting numbers as text; 0: one per core
+  std::string stem{kModelStem};           // of the files in a directory of SafeTensors
   std::span<const Companion> companions;  // copied into a directory; a single file has none
   std::string resume_key;                 // if not empty: keep partial output, and resume from one with the same key
   std::span<const SideFile> side_files;   // only for SafeTensors in a directory

@@ -14,7 +14,9 @@
 #include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
 #include "jobs/companions.h"
+#include "model/identity.h"
 #include "model/sink.h"
+#include "output/occupied.h"
 #include "scheme/decoded_source.h"
 #include "scheme/mlx/arrange.h"
 #include "scheme/parquet/metadata.h"
@@ -43,11 +45,11 @@ std::vector<TensorSpec> declare(const WeightsReader& reader, std::optional<DType
 }
 
 // The files beside the weights, with the quantization removed from the config.
-Result<std::vector<Companion>> companions_of(const WeightsReader& source, std::span<const TensorSpec> specs) {
+Result<Companions> companions_of(const WeightsReader& source, std::span<const std::string> stored,
+                                 std::span<const TensorSpec> specs) {
   if (source.folder() == nullptr) return {};
-  auto companions = TRY(find_companions(*source.folder(), main_dtype(specs)));
+  auto companions = TRY(find_companions(*source.folder(), stored, main_dtype(specs)));
   TRY(drop_quantization(companions));
-  std::erase_if(companions, [](const Companion& companion) { return companion.name == kParquetMetadataFile; });
   return companions;
 }
 
@@ -162,15 +164,21 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
     return fail(Errc::kInvalidArgument, "{}: the model is read from here; give another output", escape(path));
   }
   const std::vector<TensorSpec> specs = declare(reader, options.dtype);
-  const auto companions = TRY(companions_of(reader, specs));
-  const auto sink =
-      TRY(create_tensor_writer(path, specs, options.sink, {.companions = companions, .threads = options.work.threads}));
+  std::vector<std::string> stored;
+  for (const ModelFile& file : reader.files()) stored.push_back(file.path);
+  const std::string stem = stem_of_files(stored);
+  Companions companions = is_single_file(path) ? Companions() : TRY(companions_of(reader, stored, specs));
+  if (!options.force) TRY(check_free(path, names_of(companions, stem)));
+  const auto sink = TRY(create_tensor_writer(path, specs, options.sink,
+                                             {.stem = stem, .companions = companions.files, .threads = options.work.threads}));
   Dequantization dequantization(reader, specs, *sink, options);
   TRY(dequantization.run());
   TRY(sink->commit());
 
   ConvertReport report{.tensors = specs.size(), .warnings = dequantization.warnings()};
   if (auto left_out = describe_dropped(reader.dropped()); !left_out.empty()) report.warnings.push_back(std::move(left_out));
+  if (!companions.not_copied.empty()) report.notes.push_back(describe_not_copied(companions.not_copied));
+  report.not_copied = std::move(companions.not_copied);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     report.converted += reader.weights()[i].is_quantized() ? 1 : 0;
     report.data_bytes += safetensors::data_bytes(specs[i]).value_or(0);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,6 +21,7 @@
 #include "format/safetensors/header.h"
 #include "format/safetensors/layout.h"
 #include "model/state.h"
+#include "output/file.h"
 #include "output/output.h"
 
 namespace ballast {
@@ -131,11 +134,21 @@ Result<void> rewrite(const std::string& path, const Source& source, std::string_
   return sync_folder(folder_of(file.path()));
 }
 
+// A change in place would reach every other name of the file, and a replacement would leave them with the old one.
+Result<void> check_not_linked(const std::string& path) {
+  TRY(check_not_cached(path));
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return {};
+  const std::string real = std::filesystem::weakly_canonical(path, error).string();
+  return fail(Errc::kInvalidArgument, "{}: a symbolic link; give the path of the file itself, {}", escape(path), escape(real));
+}
+
 }  // namespace
 
 Result<MetadataChange> edit_metadata(const std::string& path, const MetadataEdit& edit, const OpenOptions& options,
                                      const WorkOptions& work) {
   TRY(check_output_path(path));
+  TRY(check_not_linked(path));
   const auto model = TRY(Model::open(path, options));
   if (!model.directory().empty() || model.format() != Format::kSafetensors) {
     return fail(Errc::kInvalidArgument, "{}: can edit the metadata of a .safetensors file only, one at a time", escape(path));

@@ -51,6 +51,25 @@ TEST(EditMetadata, AShorterValueLeavesTheRestWhereItIs) {
       fmt::format(R"({{"__metadata__":{{"k":"v"}}   ,{}}})", kTensor));
 }
 
+TEST(EditMetadata, LinksAreNotFollowed) {
+  const test::TempDir dir;
+  const std::string file = test::safetensors(fmt::format(R"({{"__metadata__":{{"k":"long"}},{}}})", kTensor), "abc");
+  const std::string real = dir.write("real/m.safetensors", file);
+  std::filesystem::create_symlink("real/m.safetensors", dir.path("link.safetensors"));
+  EXPECT_TRUE(fails(edit_metadata(dir.path("link.safetensors"), {.set = {{"k", "v"}}}), Errc::kInvalidArgument,
+                    dir.path("link.safetensors") + ": a symbolic link; give the path of the file itself, " +
+                        std::filesystem::canonical(real).string()));
+  const std::string blob = dir.write("models--o--m/blobs/b", file);
+  const std::string snapshot = dir.path("models--o--m/snapshots/c");
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_symlink("../../blobs/b", snapshot + "/m.safetensors");
+  EXPECT_TRUE(fails(edit_metadata(snapshot + "/m.safetensors", {.set = {{"k", "v"}}}), Errc::kWrite,
+                    snapshot + "/m.safetensors: cannot write: it is in the Hugging Face cache, which other programs share; write "
+                               "to another path"));
+  EXPECT_EQ(content(real), file);
+  EXPECT_EQ(content(blob), file);
+}
+
 TEST(EditMetadata, ALongerOneRewritesTheFile) {
   const std::string text = fmt::format(R"({{"__metadata__":{{"k":"longer"}},{}}})", kTensor);
   EXPECT_EQ(edited(fmt::format(R"({{"__metadata__":{{"k":"v"}},{}}})", kTensor), {.set = {{"k", "longer"}}},

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/file_names.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "model/state.h"
@@ -30,6 +31,16 @@ Result<std::string> describe_files(const Model& model) {
     text += fmt::format("{}\n{} {} {}.{}\n", file.path, file.size, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
   }
   return text;
+}
+
+std::string stem_of_files(std::span<const std::string> files) {
+  std::string stem;
+  for (const std::string& file : files) {
+    const std::string name = file_name(file);
+    if (stem.empty()) stem = stem_of(name);
+    if (stem != stem_of(name)) return std::string(kModelStem);
+  }
+  return stem.empty() ? std::string(kModelStem) : stem;
 }
 
 std::string files_json(const Model& model) {

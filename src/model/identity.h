@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <ballast/error.h>
@@ -9,6 +10,9 @@ namespace ballast {
 
 // A text that identifies the files of a model and their current content: it changes when a file changes.
 Result<std::string> describe_files(const Model& model);
+
+// stem_of() the files, or "model" if they do not share one.
+std::string stem_of_files(std::span<const std::string> files);
 
 // The names and sizes of the files, as a JSON array.
 std::string files_json(const Model& model);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <string_view>
 
 #include "base/fail.h"
 #include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/safetensors/magic.h"
+#include "source/path/hub_folder.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -46,9 +49,11 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
   std::vector<std::string> found;
   std::optional<ShardName> set;
   std::uint32_t first = 1;
+  const bool has_model =
+      std::ranges::any_of(names, [](const std::string& file) { return parse_shard_name(file) && stem_of(file) == kModelStem; });
   for (const std::string& file : names) {
     const auto shard = parse_shard_name(file);
-    if (!shard) continue;
+    if (!shard || (has_model && stem_of(file) == kConsolidatedStem)) continue;
     if (set && (set->before != shard->before || set->after != shard->after)) {
       return fail(Errc::kCorrupt, "two sets of shards without an index: {} and {}; move one set to another directory",
                   quote(found.front()), quote(file));
@@ -76,11 +81,63 @@ Result<std::string> choose_index(const std::set<std::string>& names) {
               quote(found[1]));
 }
 
+// SafeTensors files that may be a model of their own.
 std::vector<std::string> other_weights(const std::set<std::string>& names) {
   std::vector<std::string> found;
-  std::ranges::copy_if(names, std::back_inserter(found),
-                       [](const std::string& name) { return name.ends_with(kSafetensorsSuffix); });
+  std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) {
+    return name.ends_with(kSafetensorsSuffix) && file_role(name) != FileRole::kSideWeights;
+  });
   return found;
+}
+
+// Several files without an index are one model only if their names say so.
+Result<void> check_related(std::span<const std::string> files) {
+  if (files.size() < 2) return {};
+  std::uint32_t expected = 0;
+  for (const std::string& file : files) {
+    const auto number = parse_consolidated_name(file);
+    if (!number) {
+      constexpr std::size_t kFew = 5;
+      std::string list;
+      for (const std::string& each : files.first(std::min(files.size(), kFew))) list += (list.empty() ? "" : ", ") + quote(each);
+      return fail(Errc::kUnsupported, "{} weight files without an index, which may be different models: {}{}; name one of them",
+                  files.size(), list, files.size() > kFew ? ", ..." : "");
+    }
+    if (*number != expected++) {
+      return fail(Errc::kCorrupt, "shard {} of consolidated.*.safetensors is missing before {}; download it", expected - 1,
+                  quote(file));
+    }
+  }
+  return {};
+}
+
+// Weight files that are not read, of which the names in kSingleFiles have a warning each.
+void warn_about_rest(const std::string& directory, const std::set<std::string>& names, std::string_view used,
+                     Location& location) {
+  std::vector<std::string> rest = other_weights(names);
+  std::erase_if(rest, [&](const std::string& name) {
+    return std::ranges::find(kSingleFiles, name) != kSingleFiles.end() ||
+           std::ranges::find(location.files, join_path(directory, name)) != location.files.end();
+  });
+  if (rest.empty()) return;
+  const std::string more = rest.size() == 1 ? "is" : fmt::format("and {} more are", rest.size() - 1);
+  location.warnings.push_back(fmt::format("{} {} ignored because {} is used", escape(rest.front()), more, used));
+}
+
+// The error for a directory without weights that can be read.
+Error describe_missing(const std::string& directory, const std::set<std::string>& names) {
+  if (auto cache = describe_hub_folder(directory)) return {.code = Errc::kNotFound, .message = std::move(*cache)};
+  for (const std::string& name : names) {
+    if (name.ends_with(kParquetSuffix)) {
+      return {.code = Errc::kUnsupported, .message = "contains quantized weights in Parquet; dequantize them first"};
+    }
+  }
+  for (const std::string& name : names) {
+    const std::string guess = safetensors::guess_by_name(join_path(directory, name));
+    if (guess.empty() || !is_weights_name(name)) continue;
+    return {.code = Errc::kNotFound, .message = fmt::format("no SafeTensors weights, but {}{}", quote(name), guess)};
+  }
+  return {.code = Errc::kNotFound, .message = kNoWeights};
 }
 
 Result<Location> locate_in(const std::string& directory, const std::set<std::string>& names, const ReadOptions& options) {
@@ -106,14 +163,26 @@ Result<Location> locate_in(const std::string& directory, const std::set<std::str
       location->warnings.push_back(ignored(below(single), used));
     }
   }
-  if (!location->files.empty()) return location;
-  for (const std::string& file : other_weights(names)) location->files.push_back(below(file));
-  if (!location->files.empty()) return location;
-  const bool is_parquet = std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(kParquetSuffix); });
-  if (is_parquet) {
-    return error_here({.code = Errc::kUnsupported, .message = "contains quantized weights in Parquet; dequantize them first"});
+  if (!location->files.empty()) {
+    warn_about_rest(directory, names, used, *location);
+    return location;
   }
-  return error_here({.code = Errc::kNotFound, .message = kNoWeights});
+  const std::vector<std::string> others = other_weights(names);
+  if (others.empty()) return error_here(describe_missing(directory, names));
+  if (auto related = check_related(others); !related) return error_here(related.error());
+  for (const std::string& file : others) location->files.push_back(below(file));
+  return location;
+}
+
+// A file alone, which may be one of several shards.
+Location locate_file(std::string path) {
+  const std::string name = file_name(path);
+  const auto shard = parse_shard_name(name);
+  Location location{.files = {std::move(path)}};
+  if (shard && shard->count > 1) {
+    location.warnings.push_back(fmt::format("{} is one of {} shards; the others are not read", escape(name), shard->count));
+  }
+  return location;
 }
 
 }  // namespace
@@ -127,7 +196,7 @@ Result<Place> find_place(const std::string& given, const ReadOptions& options) {
 }
 
 Result<Location> locate(Place place, const ReadOptions& options) {
-  if (!place.folder && !file_name(place.path).ends_with(".index.json")) return Location{.files = {place.path}};
+  if (!place.folder && !file_name(place.path).ends_with(".index.json")) return locate_file(std::move(place.path));
   Location location =
       TRY(place.folder ? locate_in(place.path, TRY(list_names(*place.folder)), options) : locate_index(place.path, options));
   location.folder = place.folder ? std::move(*place.folder) : Folder(parent_path(place.path), options);

@@ -77,7 +77,8 @@ TEST(Locate, IndexTakesPrecedenceWithAWarning) {
   EXPECT_THAT(location->warnings,
               ElementsAre(dir.path("model.safetensors") + " is ignored because model.safetensors.index.json is used",
                           dir.path("weights.safetensors") + " is ignored because model.safetensors.index.json is used",
-                          dir.path("weights.mlx") + " is ignored because model.safetensors.index.json is used"));
+                          dir.path("weights.mlx") + " is ignored because model.safetensors.index.json is used",
+                          dir.path("model-00001-of-00001.safetensors") + " is ignored because model.safetensors.index.json is used"));
 }
 
 TEST(Locate, FileInTheIndexGivesNoWarning) {
@@ -186,7 +187,8 @@ TEST(Locate, ModelFileTakesPrecedenceOverWeightsFile) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model.safetensors")));
   EXPECT_THAT(location->warnings, ElementsAre(dir.path("weights.safetensors") + " is ignored because model.safetensors is used",
-                                              dir.path("weights.mlx") + " is ignored because model.safetensors is used"));
+                                              dir.path("weights.mlx") + " is ignored because model.safetensors is used",
+                                              dir.path("other.safetensors") + " is ignored because model.safetensors is used"));
 }
 
 TEST(Locate, MlxWeightsTakePrecedenceOverOtherNames) {
@@ -196,12 +198,74 @@ TEST(Locate, MlxWeightsTakePrecedenceOverOtherNames) {
   expect_files(dir, {"weights.mlx"});
 }
 
-TEST(Locate, FilesOfOtherNamesComeLast) {
+TEST(Locate, TheOnlyFileOfAnotherNameIsUsed) {
+  const TempDir dir;
+  dir.write("a.safetensors", "");
+  dir.write("timeaware.safetensors", "");
+  dir.write("readme.md", "");
+  expect_files(dir, {"a.safetensors"});
+}
+
+TEST(Locate, UnrelatedFilesAreListedAndNotMerged) {
   const TempDir dir;
   dir.write("b.safetensors", "");
   dir.write("a.safetensors", "");
-  dir.write("readme.md", "");
-  expect_files(dir, {"a.safetensors", "b.safetensors"});
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kUnsupported,
+                    dir.path() + ": 2 weight files without an index, which may be different models: 'a.safetensors', "
+                                 "'b.safetensors'; name one of them"));
+}
+
+TEST(Locate, ConsolidatedShardsAreOneModel) {
+  const TempDir dir;
+  dir.write("consolidated.00.safetensors", "");
+  dir.write("consolidated.01.safetensors", "");
+  expect_files(dir, {"consolidated.00.safetensors", "consolidated.01.safetensors"});
+  dir.write("consolidated.03.safetensors", "");
+  EXPECT_TRUE(fails(locate(dir.path()), Errc::kCorrupt,
+                    dir.path() + ": shard 2 of consolidated.*.safetensors is missing before 'consolidated.03.safetensors'; "
+                                 "download it"));
+}
+
+TEST(Locate, ModelTakesPrecedenceOverTheSameWeightsAsConsolidated) {
+  const TempDir dir;
+  dir.write("model-00001-of-00001.safetensors", "");
+  dir.write("consolidated-00001-of-00002.safetensors", "");
+  dir.write("consolidated-00002-of-00002.safetensors", "");
+  const auto location = locate(dir.path());
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->files, ElementsAre(dir.path("model-00001-of-00001.safetensors")));
+  EXPECT_THAT(location->warnings, ElementsAre("consolidated-00001-of-00002.safetensors and 1 more are ignored because the set of "
+                                              "shards is used"));
+}
+
+TEST(Locate, AShardAloneIsOpenedWithAWarning) {
+  const auto location = locate("m/model-00002-of-00003.safetensors");
+  ASSERT_TRUE(location) << location.error().message;
+  EXPECT_THAT(location->warnings, ElementsAre("model-00002-of-00003.safetensors is one of 3 shards; the others are not read"));
+  EXPECT_THAT(locate("m/model-00001-of-00001.safetensors")->warnings, IsEmpty());
+}
+
+TEST(Locate, WeightsOfAnotherLibraryComeWithTheCommandThatConvertsThem) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  dir.write("model.onnx", "");
+  const auto location = locate(dir.path());
+  ASSERT_FALSE(location);
+  EXPECT_EQ(location.error().code, Errc::kNotFound);
+  EXPECT_THAT(
+      location.error().message,
+      testing::StartsWith(dir.path() + ": no SafeTensors weights, but 'model.onnx'; this looks like an ONNX file; convert "
+                                       "it: python3 -c "));
+}
+
+TEST(Locate, AFolderOfTheHubCacheNamesItsSnapshot) {
+  const TempDir dir;
+  dir.write("models--o--m/blobs/b", "");
+  dir.write("models--o--m/snapshots/c1/model.safetensors", "");
+  const std::string folder = dir.path("models--o--m");
+  EXPECT_TRUE(fails(
+      locate(folder), Errc::kNotFound,
+      folder + ": this is a folder of the Hugging Face cache; give the path of the model in it, " + folder + "/snapshots/c1"));
 }
 
 TEST(Locate, ErrorForADirectoryWithoutWeightsListsTheExpectedNames) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -53,10 +55,18 @@ Result<Shard> read_mlx_json(std::string path, std::unique_ptr<Source> text, cons
   return shard;
 }
 
+bool is_broken_link(const std::string& path) {
+  std::error_code ignored;
+  return !is_uri(path) && std::filesystem::is_symlink(path, ignored) && !std::filesystem::exists(path, ignored);
+}
+
 Result<Shard> open_shard(const std::string& path, const std::string& index_path, const OpenOptions& options) {
   auto source = open_path(path, read_options(options));
   if (!source && source.error().code == Errc::kNotFound && !index_path.empty()) {
     return fail(Errc::kNotFound, "{}: shard '{}' is missing; download it", shown(index_path), name_of(path));
+  }
+  if (!source && is_broken_link(path)) {
+    return fail(Errc::kNotFound, "{}: a link to a file that does not exist; download the model again", shown(path));
   }
   if (!source) return fail_at(shown(path), source.error());
   return read_shard(path, std::move(*source), options);
@@ -78,7 +88,8 @@ Result<Shard> read_shard(std::string path, std::unique_ptr<Source> source, const
   if (file_name(path).ends_with(".mlx")) return read_mlx_json(std::move(path), std::move(source), options);
   constexpr std::uint64_t kFirstRead = 16 << 10;  // more would cost page faults; the rest of a longer header takes one more read
   constexpr std::uint64_t kWholeRead = 4 << 20;   // longer headers are parsed in pieces to save memory
-  const safetensors::HeaderOptions limits{.strictness = options.strictness, .max_header_bytes = options.max_header_bytes};
+  const safetensors::HeaderOptions limits{
+      .strictness = options.strictness, .max_header_bytes = options.max_header_bytes, .path = path};
   const auto error_here = [&](const Error& error) { return fail_at(shown(path), error); };
 
   std::uint64_t have = std::min(source->size(), kFirstRead);

@@ -92,6 +92,7 @@ Result<std::unique_ptr<TensorWriter>> create_tensor_writer(const std::string& pa
                                    .max_shard_bytes = options.max_shard_bytes,
                                    .sync = options.sync,
                                    .threads = extras.threads,
+                                   .stem = extras.stem,
                                    .companions = by_suffix ? std::span<const Companion>() : extras.companions,
                                    .resume_key = extras.resume_key,
                                    .side_files = extras.side_files,

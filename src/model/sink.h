@@ -14,6 +14,7 @@ namespace ballast {
 
 // Options that only the library's own jobs use.
 struct WriterExtras {
+  std::string stem{kModelStem};  // of the files in a directory
   std::span<const Companion> companions;
   std::string resume_key;
   std::span<const SideFile> side_files;

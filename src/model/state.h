@@ -81,6 +81,14 @@ struct ModelAccess {
   static const Folder* folder(const Model& model) { return model.state_->folder ? &*model.state_->folder : nullptr; }
   static std::optional<std::uint64_t> parameters_by_index(const Model& model) { return model.state_->parameters_by_index; }
 
+  // The weight files, also of a model whose weights are decoded.
+  static std::vector<std::string> stored_files(const Model& model) {
+    if (model.state_->decoded) return model.state_->decoded->files;
+    std::vector<std::string> paths;
+    for (const ModelFile& file : model.files()) paths.push_back(file.path);
+    return paths;
+  }
+
   static const std::optional<Decoded>& decoded(const Model& model) { return model.state_->decoded; }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }

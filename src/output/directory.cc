@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -73,16 +74,26 @@ void remove_stale(const std::string& path) {
 }
 
 // Why a directory cannot be replaced; empty if it can.
-std::string replacement_obstacle(const std::string& path, const std::vector<fs::directory_entry>& entries) {
+std::string replacement_obstacle(const std::string& path) {
   const std::string folder = folder_of(path);
   if (!same_device(path, folder)) return "it is a mount point";
-  if (::access(folder.c_str(), W_OK) != 0) return fmt::format("{} is not writable", escape(folder));
-  const auto inner = std::ranges::find_if(
-      entries, [](const fs::directory_entry& entry) { return is_directory(entry) && entry.path().filename() != kIncomplete; });
-  return inner == entries.end() ? "" : fmt::format("it contains the folder {}", quote(inner->path().filename().string()));
+  return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format("{} is not writable", escape(folder));
+}
+
+Result<void> make_folders(const std::string& file) {
+  std::error_code error;
+  fs::create_directories(folder_of(file), error);
+  return error ? Result<void>(fail_here(folder_of(file), "cannot create the directory", error.value())) : Result<void>();
 }
 
 }  // namespace
+
+bool has_incomplete(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::canonical(path, ignored);
+  return fs::exists(fmt::format("{}/{}/journal", whole.string(), kIncomplete), ignored) ||
+         fs::exists(fmt::format("{}{}/journal", whole.string(), kIncomplete), ignored);
+}
 
 FileDescriptor lock_directory(const std::string& path) {
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -107,6 +118,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   std::string target = whole.has_filename() ? whole.string() : whole.parent_path().string();
   if (error || target.empty()) return fail(Errc::kWrite, "'{}': cannot write: not a valid directory name", escape(path));
 
+  TRY(check_not_cached(path));
   remove_stale(target);
   if (!fs::exists(target, error)) {
     if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a broken symbolic link", escape(path));
@@ -122,7 +134,7 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
   const bool has_model = std::ranges::any_of(
       entries, [](const fs::directory_entry& entry) { return is_model_name(entry.path().filename().string()); });
   if (!has_model) return OutputDirectory(std::move(target), Mode::kFill);
-  const std::string why = replacement_obstacle(target, entries);
+  const std::string why = replacement_obstacle(target);
   if (!why.empty()) {
     return fail(Errc::kWrite, "{}: cannot replace the model in this directory: {}; choose a new directory", escape(path), why);
   }
@@ -147,9 +159,16 @@ Result<void> OutputDirectory::commit(std::vector<OutputFile>& files, bool sync) 
 Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) const {
   for (const OutputFile& file : files) {
     TRY(check_replaceable(file.path()));
+    if (folder_of(file.path()) != path_) TRY(check_not_cached(folder_of(file.path())));  // a folder in it may be a link
   }
+  std::set<std::string> folders;
   for (OutputFile& file : files) {
+    TRY(make_folders(file.path()));
+    folders.insert(folder_of(file.path()));
     TRY(file.publish());
+  }
+  for (const std::string& folder : folders) {
+    if (sync) TRY(sync_folder(folder));
   }
   return sync ? sync_folder(path_) : Result<void>();
 }
@@ -164,23 +183,42 @@ Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
     if (::stat(path_.c_str(), &replaced) == 0) ::chmod(staging_.c_str(), replaced.st_mode & 07777U);
     TRY(carry_over(files));
   }
+  std::set<std::string> folders{staging_};
   for (OutputFile& file : files) {
-    TRY(file.publish_new(staging_ + "/" + file_name(file.path())));
+    const std::string path = staging_ + "/" + name_of(file);
+    TRY(make_folders(path));
+    folders.insert(folder_of(path));
+    TRY(file.publish_new(path));
   }
-  return sync ? sync_folder(staging_) : Result<void>();
+  for (const std::string& folder : folders) {
+    if (sync) TRY(sync_folder(folder));
+  }
+  return {};
 }
 
 // Hard-links the files that stay into the new directory.
 Result<void> OutputDirectory::carry_over(const std::vector<OutputFile>& files) const {
-  const auto entries = TRY(list(path_));
-  const bool was_parquet = std::ranges::any_of(
-      entries, [](const fs::directory_entry& entry) { return is_parquet_part(entry.path().filename().string()); });
-  for (const fs::directory_entry& entry : entries) {
-    const std::string name = entry.path().filename().string();
-    if (was_parquet && name == kParquetMetadataFile) continue;  // it describes parts that are removed
-    const bool is_new = std::ranges::any_of(files, [&](const OutputFile& file) { return file_name(file.path()) == name; });
-    if (is_new || is_model_name(name) || name == kIncomplete) continue;
+  std::set<std::string> replaced{std::string(kIncomplete)};
+  for (const OutputFile& file : files) replaced.insert(name_of(file));
+  for (const fs::directory_entry& entry : TRY(list(path_))) {
+    std::string name = entry.path().filename().string();
+    if (is_parquet_part(name)) replaced.emplace(kParquetMetadataFile);  // it describes parts that are removed
+    if (is_model_name(name)) replaced.insert(std::move(name));
+  }
+  return carry_over("", replaced);
+}
+
+// `folder` is empty, or ends with a slash. Folders cannot be hard-linked, so they are created again.
+Result<void> OutputDirectory::carry_over(const std::string& folder, const std::set<std::string>& replaced) const {
+  for (const fs::directory_entry& entry : TRY(list(path_ + "/" + folder))) {
+    const std::string name = folder + entry.path().filename().string();
+    if (replaced.contains(name)) continue;
     const std::string copy = staging_ + "/" + name;
+    if (is_directory(entry)) {
+      if (::mkdir(copy.c_str(), 0777) != 0) return fail_here(copy, "cannot create the directory", errno);
+      TRY(carry_over(name + "/", replaced));
+      continue;
+    }
     if (::link(entry.path().c_str(), copy.c_str()) == 0) continue;
     std::error_code error;  // some systems forbid hard links to files of another user
     fs::copy(entry.path(), copy, fs::copy_options::copy_symlinks, error);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,13 @@ namespace ballast {
 // Opens and locks a directory. Returns an empty descriptor if another process has locked it.
 FileDescriptor lock_directory(const std::string& path);
 
+// Whether an earlier run has left partial files that a run for the same directory can resume from.
+bool has_incomplete(const std::string& path);
+
 // A model directory whose files appear together, once all are complete. An existing model is replaced atomically: the new
 // directory has the new files and those of the old files that are not part of a model. If the process dies, the path is either
-// the old directory or the new one. A directory with subfolders is not replaced, because subfolders cannot be hard-linked. A
-// directory without a model is filled in place, one file at a time, in the order in which they were added.
+// the old directory or the new one. A directory without a model is filled in place, one file at a time, in the order in which
+// they were added. Names may have folders: 1_Pooling/config.json.
 class OutputDirectory {
  public:
   // Also removes the leftovers of processes that died in commit() for this directory.
@@ -44,7 +48,9 @@ class OutputDirectory {
   OutputDirectory(std::string path, Mode mode) : path_(std::move(path)), mode_(mode) {}
   Result<void> fill(std::vector<OutputFile>& files, bool sync) const;
   Result<void> stage(std::vector<OutputFile>& files, bool sync);
+  std::string name_of(const OutputFile& file) const { return file.path().substr(path_.size() + 1); }
   Result<void> carry_over(const std::vector<OutputFile>& files) const;
+  Result<void> carry_over(const std::string& folder, const std::set<std::string>& replaced) const;
   Result<void> swap_in();
 
   std::string path_;

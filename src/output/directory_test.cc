@@ -112,13 +112,41 @@ TEST(OutputDirectory, OtherWeightsAreNotAModel) {
   EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"}, {"out/epoch1.safetensors", "e"}, {"out/sub/file", "f"}}));
 }
 
-TEST(OutputDirectory, AModelWithFoldersIsNotReplaced) {
+TEST(OutputDirectory, FoldersOfAReplacedModelStay) {
   const test::TempDir dir;
   dir.write("out/model.safetensors", "old");
-  dir.write("out/sub/file", "f");
-  EXPECT_TRUE(fails(
-      OutputDirectory::create(dir.path("out")), Errc::kWrite,
-      dir.path("out") + ": cannot replace the model in this directory: it contains the folder 'sub'; choose a new directory"));
+  dir.write("out/sub/deep/file", "f");
+  dir.write("out/sub/config.json", "old");
+  dir.write("out/.cache/x", "c");
+  ASSERT_TRUE(write(dir.path("out"), {{"model.safetensors", "w"}, {"sub/config.json", "new"}, {"other/a/b", "b"}}));
+  EXPECT_EQ(tree(dir.path()), (Tree{{"out/model.safetensors", "w"},
+                                    {"out/sub/deep/file", "f"},
+                                    {"out/sub/config.json", "new"},
+                                    {"out/other/a/b", "b"},
+                                    {"out/.cache/x", "c"}}));
+}
+
+TEST(OutputDirectory, WritesFilesInFolders) {
+  const test::TempDir dir;
+  fs::create_directory(dir.path("filled"));
+  for (const char* name : {"new", "filled"}) {
+    ASSERT_TRUE(write(dir.path(name), {{"model.safetensors", "w"}, {"1_Pooling/config.json", "p"}}));
+    EXPECT_EQ(tree(dir.path(name)), (Tree{{"model.safetensors", "w"}, {"1_Pooling/config.json", "p"}}));
+  }
+}
+
+TEST(OutputDirectory, NeverWritesIntoTheCacheOfTheHub) {
+  const test::TempDir dir;
+  dir.write("models--o--m/blobs/b", "shared");
+  dir.write("models--o--m/snapshots/c/sub/config.json", "{}");
+  EXPECT_TRUE(fails(OutputDirectory::create(dir.path("models--o--m/snapshots/c")), Errc::kWrite,
+                    dir.path("models--o--m/snapshots/c") +
+                        ": cannot write: it is in the Hugging Face cache, which other programs "
+                        "share; write to another path"));
+  dir.write("out/notes.txt", "n");
+  fs::create_directory_symlink("../models--o--m/snapshots/c/sub", dir.path("out/sub"));
+  EXPECT_FALSE(write(dir.path("out"), {{"model.safetensors", "w"}, {"sub/config.json", "new"}}));
+  EXPECT_EQ(test::content(dir.path("models--o--m/snapshots/c/sub/config.json")), "{}");
 }
 
 TEST(OutputDirectory, FillsNothingIfOneFileCannotBeReplaced) {

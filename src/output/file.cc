@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "source/path/hub_folder.h"
 #include "source/uri.h"
 
 namespace ballast {
@@ -46,6 +47,13 @@ Opened open_unnamed(const std::string& folder) {
 }
 
 }  // namespace
+
+Result<void> check_not_cached(const std::string& path) {
+  if (!is_hub_cached(path)) return {};
+  return fail(Errc::kWrite,
+              "{}: cannot write: it is in the Hugging Face cache, which other programs share; write to another path",
+              escape(path));
+}
 
 Result<void> check_replaceable(const std::string& path) {
   struct stat status{};
@@ -109,6 +117,7 @@ Result<OutputFile> OutputFile::create(std::string path, std::string folder) {
     return fail(Errc::kWrite, "{}: cannot write: the path contains a NUL byte", escape(path));
   }
   if (folder.empty()) {
+    TRY(check_not_cached(path));
     path = follow_links(path);
     folder = folder_of(path);
     TRY(check_replaceable(path));

@@ -69,6 +69,8 @@ Result<void> check_output_path(const std::string& path);
 
 // The error for an output that cannot be created in its folder.
 std::unexpected<Error> fail_in_folder(const std::string& path, int error);
+// Fails for a path in the cache of the Hugging Face Hub, or a link into it: its files are shared, and must not change.
+Result<void> check_not_cached(const std::string& path);
 
 // Fails if `path` exists and is not a regular file or not writable.
 Result<void> check_replaceable(const std::string& path);

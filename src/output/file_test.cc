@@ -117,6 +117,22 @@ TEST(OutputFile, WritesToTheTargetOfALink) {
   EXPECT_EQ(content(real), "new");
 }
 
+TEST(OutputFile, NeverWritesIntoTheCacheOfTheHub) {
+  const test::TempDir dir;
+  const std::string blob = dir.write("models--o--m/blobs/b", "shared");
+  dir.write("models--o--m/snapshots/c/config.json", "{}");
+  const std::string link = dir.path("models--o--m/snapshots/c/model.safetensors");
+  fs::create_symlink("../../blobs/b", link);
+  fs::create_symlink("models--o--m/blobs/b", dir.path("link"));
+  for (const std::string& path : {link, blob, dir.path("link"), dir.path("models--o--m/snapshots/c/new")}) {
+    EXPECT_TRUE(
+        fails(OutputFile::create(path), Errc::kWrite,
+              path + ": cannot write: it is in the Hugging Face cache, which other programs share; write to another path"));
+  }
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(content(blob), "shared");
+}
+
 TEST(OutputFile, CopiesFromAFileAndFromMemory) {
   const test::TempDir dir;
   std::string bytes(3'000'000, '\0');

@@ -21,7 +21,7 @@ namespace {
 void remove_incomplete(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (is_model_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+    if (is_weights_name(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
   }
   ::rmdir(folder.c_str());
 }
@@ -72,6 +72,7 @@ Result<void> Output::keep_incomplete() {
 
 Result<std::size_t> Output::add_partial(std::string_view name) {
   if (!directory_) {
+    TRY(check_not_cached(path_));
     TRY(check_replaceable(path_));
   }
   auto file = TRY(directory_ ? OutputFile::create_partial(fmt::format("{}/{}", directory_->path(), name),

@@ -58,6 +58,12 @@ bool is_modulation(std::string_view tensor) {
   return has_any(lowercase(tensor), kParts);
 }
 
+// Constants that some models store: causal masks such as attn.bias, which are added to scores.
+bool is_mask(const TensorInfo& tensor) {
+  const std::string_view last = tensor.name.substr(tensor.name.rfind('.') + 1);
+  return last.ends_with("mask") || last == "masked_bias" || (last == "bias" && tensor.shape.size() > 2);
+}
+
 bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
 
 bool matches(std::string_view pattern, std::string_view tensor) {
@@ -179,9 +185,11 @@ class Planner {
     const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
                                     (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
     if (!matrix || by_name || by_pattern || width == kUnquantized || skipped) return LayerPlan{};
-    TRY(scheme_.check_groups(tensor, *matrix, config_.group_size));
     const unsigned least = named ? width : least_bits(tensor.name);
-    return LayerPlan{.bits = named ? width : std::max(default_bits(tensor.name), least),
+    const unsigned bits = named ? width : std::max(default_bits(tensor.name), least);
+    if (!named && (is_mask(tensor) || matrix->columns == 1 || grows(tensor, *matrix, bits))) return LayerPlan{};
+    TRY(scheme_.check_groups(tensor, *matrix, config_.group_size));
+    return LayerPlan{.bits = bits,
                      .group_size = config_.group_size,
                      .least_bits = least,
                      .is_fixed = named.has_value(),
@@ -206,6 +214,16 @@ class Planner {
   static std::vector<std::string> keys_of(const std::map<std::string, unsigned>& pairs) {
     const auto keys = std::views::keys(pairs);
     return {keys.begin(), keys.end()};
+  }
+
+  // Whether codes and parameters take as much room as the values.
+  bool grows(const TensorInfo& tensor, const Matrix& matrix, unsigned bits) const {
+    const RowFormat format{.columns = matrix.columns,
+                           .bits = bits,
+                           .group_size = config_.group_size,
+                           .affine = scheme_.affine(),
+                           .parameters = scheme_.parameter_dtype(tensor.dtype)};
+    return matrix.rows * format.stored_bytes() >= tensor.bytes();
   }
 
   unsigned default_bits(std::string_view tensor) const { return mixed_ ? mixed_->bits(tensor) : config_.bit_width; }

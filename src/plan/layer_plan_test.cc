@@ -68,9 +68,25 @@ TEST(LayerPlan, ParquetTakesFloatsOfTwoDimsAndMore) {
   };
   std::vector<std::string> shown;
   for (const LayerPlan& plan : plans->layers()) shown.push_back(show(plan));
-  EXPECT_THAT(shown, testing::ElementsAre("3 bits, groups of 256, 3 x 140", "0 bits, groups of 0, 0 x 0",
-                                          "0 bits, groups of 0, 0 x 0", "3 bits, groups of 256, 2 x 100",
-                                          "0 bits, groups of 0, 0 x 0", "3 bits, groups of 256, 1 x 1"));
+  EXPECT_THAT(shown,
+              testing::ElementsAre("3 bits, groups of 256, 3 x 140", "0 bits, groups of 0, 0 x 0", "0 bits, groups of 0, 0 x 0",
+                                   "3 bits, groups of 256, 2 x 100", "0 bits, groups of 0, 0 x 0", "0 bits, groups of 0, 0 x 0"));
+}
+
+TEST(LayerPlan, WhatWouldGrowAndMasksStayUnquantized) {
+  const TestModel model({{.name = "attn.bias", .shape = {1, 1, 64, 64}},
+                         {.name = "column.weight", .shape = {64, 1}, .dtype = DType::kF64},
+                         {.name = "conv.weight", .shape = {64, 1, 2}},
+                         {.name = "layers.0.attn_mask", .shape = {4, 64, 64}},
+                         {.name = "mask_decoder.proj.weight", .shape = {64, 64}},
+                         {.name = "small.weight", .shape = {64, 2}}});
+  EXPECT_EQ(model.bits_of({.group_size = 64}), "mask_decoder.proj.weight 4");
+  EXPECT_EQ(model.bits_of({.group_size = 64, .layer_bit_widths = {{"small.weight", 4}}}),
+            "mask_decoder.proj.weight 4, small.weight 4");
+  const TestModel column({{.name = "gate.weight", .shape = {64, 1}}, {.name = "up.weight", .shape = {64, 64}}});
+  EXPECT_EQ(column.bits_of({.group_size = 64, .format = QuantizeFormat::kMlx}), "up.weight 4");
+  const TestModel codes({{.name = "w", .shape = {4, 64}, .dtype = DType::kF8E4M3}});
+  EXPECT_EQ(codes.bits_of({.bit_width = 8, .group_size = 64}), "");
 }
 
 TEST(LayerPlan, OnlySignedFloatsAreQuantized) {

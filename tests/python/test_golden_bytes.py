@@ -139,7 +139,7 @@ def quantize_cases():
             "nothing": quantize("../language", f"--format {format} --keep '*'"),
             "from json": f"ballast convert ../language in.mlx --include '*.[01].*'; {quantize('in.mlx', f'--format {format}')}",
             "over another": f"{quantize('../language', f'--format {format} --bits 8 --method rtn')}; echo x >out/notes.txt; "
-            + quantize("../diffusion", f"--format {'mlx' if format == 'parquet' else 'parquet'} --group-size 32 --method rtn"),
+            + quantize("../diffusion", f"--format {'mlx' if format == 'parquet' else 'parquet'} --group-size 32 --method rtn --force"),
         }
         found |= {f"quantize: {format}, {name}": line for name, line in some.items()}
     return found

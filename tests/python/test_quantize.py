@@ -81,7 +81,7 @@ def mixed(tmp_path_factory):
         "a.matrix": gauss(rng, 33, 256),
         "b.conv": gauss(rng, 8, 3, 5, 5, dtype=np.float32),
         "c.partial": gauss(rng, 10, 100, dtype=np.float16),
-        "d.thin": gauss(rng, 5, 1, dtype=np.float32),
+        "k.thin": gauss(rng, 5, 1, dtype=np.float32),
         "e.blocks": gauss(rng, 4200, 1030),
         "f.double": gauss(rng, 3, 70).astype(np.float64),
         "k.bias": gauss(rng, 300),

@@ -172,9 +172,36 @@ def output_is_a_uri(t):
     return t.said("convert", "tiny", "s3://bucket/out")
 
 
-def output_has_folders(t):
-    (t.copy("busy") / "logs").mkdir()
+def output_is_not_empty(t):
+    t.file("busy/notes.txt", b"mine")
     return t.said("convert", "tiny", "busy", "--dtype", "f16")
+
+
+def output_is_cached(t):
+    return t.said("metadata", "models--org--tiny/snapshots/c0ffee/model.safetensors", "--set", "license=mit")
+
+
+def unrelated_files(t):
+    for name in ("two/first.safetensors", "two/second.safetensors"):
+        t.arrays(name, w=np.ones(2, np.float32))
+    return t.said("inspect", "two")
+
+
+def shard_alone(t):
+    t.arrays("model-00002-of-00003.safetensors", w=np.ones(2, np.float32))
+    return t.said("verify", "model-00002-of-00003.safetensors").splitlines(keepends=True)[0]
+
+
+def folder_of_the_cache(t):
+    (t.folder / "models--org--tiny/blobs").mkdir(parents=True)
+    (t.folder / "models--org--tiny/snapshots").mkdir()
+    shutil.copytree(t.folder / "tiny", t.folder / "models--org--tiny/snapshots/c0ffee")
+    return t.said("inspect", "models--org--tiny")
+
+
+def adapter(t):
+    t.arrays("lora/adapter_model.safetensors", q__lora_A__weight=np.ones((8, 64), np.float32))
+    return t.said("quantize", "lora", "out")
 
 
 def no_such_folder(t):
@@ -317,11 +344,11 @@ def unknown_option(t):
 TROUBLES: list[Callable[[Troubles], str]] = [
     truncated, too_small, header_past_the_end, git_lfs_pointer, web_page, pickle, gguf, header_too_large, bad_json, unknown_dtype,
     duplicate_name, overlap, wrong_size,
-    missing_file, empty_folder, missing_shard, missing_shard_without_index, stray_file, wrong_architecture,
+    missing_file, empty_folder, missing_shard, missing_shard_without_index, stray_file, unrelated_files, shard_alone, folder_of_the_cache, wrong_architecture,
     tensor_not_found, too_many_slices,
     pattern_without_match, unknown_option, unknown_option_dtype, integers_do_not_fit, names_collide,
-    output_is_a_uri, output_is_a_file, output_has_folders, no_such_folder, another_run,
-    groups_do_not_divide, group_size_of_the_format, not_finite, quantized_by_others, quantized_already, not_quantized, nothing_to_quantize,
+    output_is_a_uri, output_is_a_file, output_is_not_empty, output_is_cached, no_such_folder, another_run,
+    groups_do_not_divide, group_size_of_the_format, not_finite, quantized_by_others, quantized_already, not_quantized, adapter, nothing_to_quantize,
     below_the_minimum, target_too_small, unknown_setting, bad_variable, too_little_memory, statistics_of_another_model, not_statistics,
     part_is_damaged, without_parquet,
     without_hub, no_such_repository, no_such_revision, gated_repository, offline, wrong_uri,

@@ -27,6 +27,8 @@ export interface ConvertOptions extends WorkOptions {
   sync?: boolean;
   /** Keep finished work if interrupted, and resume from it. */
   resume?: boolean;
+  /** Write into a directory that has other files, which stay. */
+  force?: boolean;
   /** Default: one per core. */
   threads?: number;
   /** A number of bytes, or a size such as "1GiB". Default: 384 MiB. */
@@ -41,6 +43,9 @@ export interface ConvertReport {
   /** Tensors whose dtype changed, or that were dequantized. */
   converted: number;
   dataBytes: number;
+  /** Files of the model directory that are not in the output. */
+  notCopied: string[];
+  notes: string[];
   warnings: string[];
 }
 
@@ -57,6 +62,7 @@ const CONVERT_CHECKS = {
   allowLoss: check.flag,
   sync: check.flag,
   resume: check.flag,
+  force: check.flag,
   threads: THREADS,
   memoryLimit: check.size,
 };
@@ -80,6 +86,7 @@ export async function convertModel(source: Source, path: ModelPath, options?: Co
     allowLoss: false,
     sync: true,
     resume: false,
+    force: false,
     threads: 0,
     memoryLimit: MEMORY_LIMIT,
     ...given,

@@ -40,6 +40,8 @@ export interface QuantizeOptions extends QuantizeSettings, WorkOptions {
   sync?: boolean;
   /** Keep finished work if interrupted, and resume from it. */
   resume?: boolean;
+  /** Write into a directory that has other files, which stay. */
+  force?: boolean;
 }
 
 /** The result for one quantized tensor. */
@@ -97,6 +99,9 @@ export interface QuantizeReport {
   passed: boolean;
   /** An earlier run had finished; nothing was written. */
   upToDate: boolean;
+  /** Files of the model directory that are not in the output. */
+  notCopied: string[];
+  notes: string[];
   warnings: string[];
   /** How tensors were arranged for mlx-lm. */
   notes: string[];
@@ -120,6 +125,8 @@ export interface DequantizeOptions extends WorkOptions {
   maxShardSize?: number | string;
   /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
+  /** Write into a directory that has other files, which stay. */
+  force?: boolean;
   /** Default: one per core. */
   threads?: number;
   /** A number of bytes, or a size such as "1GiB". Default: 384 MiB. */
@@ -157,7 +164,7 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
   calibrationSamples: word(check.integer),
 };
 
-const QUANTIZE_CHECKS = { ...WORK_CHECKS, calibration: check.path, sync: check.flag, resume: check.flag, ...SETTINGS };
+const QUANTIZE_CHECKS = { ...WORK_CHECKS, calibration: check.path, sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS };
 
 const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
@@ -169,7 +176,7 @@ function withCamelNames(message: string): string {
 /** Quantize a model into a directory, in bounded memory. */
 export async function quantizeModel(source: Source, directory: ModelPath, options?: QuantizeOptions): Promise<QuantizeReport> {
   const to = check.path('directory', directory);
-  const { progress, signal, calibration = '', sync = true, resume = false, bits, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
+  const { progress, signal, calibration = '', sync = true, resume = false, force = false, bits, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
   if (bits !== undefined && settings.bitWidth !== undefined && bits[1] !== settings.bitWidth[1]) {
     throw new ArgumentError(`bits is ${bits[1]} and bitWidth is ${settings.bitWidth[1]}; give one of them`);
   }
@@ -177,7 +184,7 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
   const from = sourceOf('source', source);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
-    return await run(progress, signal, (report) => native.quantize(from, to, { config, calibration, sync, resume }, report));
+    return await run(progress, signal, (report) => native.quantize(from, to, { config, calibration, sync, resume, force }, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // other errors name paths and tensors, not settings
     const message = withCamelNames(error.message);
@@ -200,6 +207,7 @@ const DEQUANTIZE_CHECKS = {
   format: check.oneOf('safetensors', 'mlx-json'),
   maxShardSize: check.size,
   sync: check.flag,
+  force: check.flag,
   threads: THREADS,
   memoryLimit: check.size,
 };
@@ -209,6 +217,6 @@ export async function dequantizeModel(quantized: ModelPath, path: ModelPath, opt
   const from = check.path('quantized', quantized);
   const to = check.path('path', path);
   const { progress, signal, ...given } = check.optionsOf(options, DEQUANTIZE_CHECKS);
-  const all = { __proto__: null, maxShardSize: 0, sync: true, threads: 0, memoryLimit: MEMORY_LIMIT, ...given };
+  const all = { __proto__: null, maxShardSize: 0, sync: true, force: false, threads: 0, memoryLimit: MEMORY_LIMIT, ...given };
   return await run(progress, signal, (report) => native.dequantize(from, to, all, report));
 }

@@ -94,13 +94,15 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("calibration", calibration_value(env, report.calibration));
   made.Set("passed", Napi::Boolean::New(env, report.passed));
   made.Set("upToDate", Napi::Boolean::New(env, report.up_to_date));
+  made.Set("notCopied", texts_value(env, report.not_copied));
+  made.Set("notes", texts_value(env, report.notes));
   made.Set("warnings", texts_value(env, report.warnings));
   made.Set("notes", texts_value(env, report.notes));
   made.Set("leftOut", texts_value(env, report.left_out));
   return made;
 }
 
-// (source, directory, {config, calibration, sync, resume}, progress)
+// (source, directory, {config, calibration, sync, resume, force}, progress)
 Napi::Value quantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const std::array fields{fields_of(given.Get("config"))};
@@ -109,7 +111,8 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
   const QuantizeOptions options{.config = *config,
                                 .calibration = text_of(given.Get("calibration")),
                                 .sync = flag(given, "sync"),
-                                .resume = flag(given, "resume")};
+                                .resume = flag(given, "resume"),
+                                .force = flag(given, "force")};
   const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options](Job& job) {
     QuantizeOptions all = options;
     all.work = job.work();
@@ -130,13 +133,14 @@ Napi::Value validate(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
 }
 
-// (quantized, path, {dtype, format, maxShardSize, sync, threads, memoryLimit}, progress)
+// (quantized, path, {dtype, format, maxShardSize, sync, force, threads, memoryLimit}, progress)
 Napi::Value dequantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const DequantizeOptions options{.dtype = dtype_of(given.Get("dtype")),
                                   .sink = {.format = format_of(given.Get("format")),
                                            .max_shard_bytes = number(given, "maxShardSize"),
-                                           .sync = flag(given, "sync")}};
+                                           .sync = flag(given, "sync")},
+                                  .force = flag(given, "force")};
   const auto work = [quantized = text_of(info[0]), path = text_of(info[1]), options,
                      threads = static_cast<unsigned>(number(given, "threads")),
                      memory_limit = number(given, "memoryLimit")](Job& job) {

@@ -28,6 +28,8 @@ Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report) {
   made.Set("tensors", count_value(env, report.tensors));
   made.Set("converted", count_value(env, report.converted));
   made.Set("dataBytes", count_value(env, report.data_bytes));
+  made.Set("notCopied", texts_value(env, report.not_copied));
+  made.Set("notes", texts_value(env, report.notes));
   made.Set("warnings", texts_value(env, report.warnings));
   return made;
 }
@@ -44,7 +46,8 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
                          .sink = {.format = format_of(given.Get("format")),
                                   .max_shard_bytes = number(given, "maxShardSize"),
                                   .sync = flag(given, "sync")},
-                         .resume = flag(given, "resume")};
+                         .resume = flag(given, "resume"),
+                         .force = flag(given, "force")};
   const auto threads = static_cast<unsigned>(number(given, "threads"));
   const std::uint64_t memory_limit = number(given, "memoryLimit");
   for (const auto& [pattern, to] : pairs_of(given.Get("dtypeRules"))) {

@@ -35,13 +35,13 @@ const WRONG: unknown[] = [
 
 const WATCH = ['progress', 'signal'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
-const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'threads', 'memoryLimit'];
+const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'force', 'threads', 'memoryLimit'];
 const QUANTIZE = [
   'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
-  'calibrationSamples', 'calibration', 'sync', 'resume',
+  'calibrationSamples', 'calibration', 'sync', 'resume', 'force',
 ];
-const DEQUANTIZE = ['dtype', 'format', 'maxShardSize', 'sync', 'threads', 'memoryLimit'];
+const DEQUANTIZE = ['dtype', 'format', 'maxShardSize', 'sync', 'force', 'threads', 'memoryLimit'];
 const FAST = { sync: false };
 const ARRAYS = () => ({ a: new Float32Array(2) });
 

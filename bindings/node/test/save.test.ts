@@ -1,8 +1,8 @@
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import {
-  ArgumentError, BF16Array, CancelledError, F16Array, F8E5M2Array, openModel, type ProgressReport, saveFile, type TensorData, tensorOf,
+  ArgumentError, BF16Array, CancelledError, convertModel, F16Array, F8E5M2Array, openModel, type ProgressReport, saveFile, type TensorData, tensorOf,
   type Tensors, WriteError,
 } from 'ballast';
 import { beforeEach, describe, expect, test } from 'vitest';
@@ -147,3 +147,18 @@ function tensorOfUnchecked(data: Float32Array, shape: number[]): TensorData {
   expect(() => tensorOf(data, shape)).toThrow(ArgumentError);
   return { data, shape };
 }
+
+describe('output directories', () => {
+  test('with other files are written to only by force', async () => {
+    const source = join(folder, 'adapter_model.safetensors');
+    const out = join(folder, 'occupied');
+    await saveFile({ w: new Float32Array(4) }, source);
+    mkdirSync(out);
+    writeFileSync(join(out, 'notes.txt'), 'mine');
+    await expect(convertModel(source, out, { sync: false })).rejects.toThrow(WriteError);
+    await expect(convertModel(source, out, { sync: false })).rejects.toThrow("not empty: 'notes.txt' would stay beside the model");
+    const report = await convertModel(source, out, { sync: false, force: true });
+    expect(report).toMatchObject({ notCopied: [], notes: [], files: [join(out, 'adapter_model.safetensors')] });
+    expect(filesIn(out)).toEqual(['adapter_model.safetensors', 'notes.txt']);
+  });
+});

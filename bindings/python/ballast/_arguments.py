@@ -128,6 +128,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "decode": flag,
     "dtype_rules": _pairs,
     "exclude": _texts,
+    "force": flag,
     "format": _optional_text,
     "include": _texts,
     "max_header_bytes": size,

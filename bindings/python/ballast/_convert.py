@@ -34,6 +34,7 @@ def convert(
     allow_loss: bool = False,
     sync: bool = True,
     resume: bool = False,
+    force: bool = False,
     threads: int = 0,
     memory_limit: int | str = _MEMORY_LIMIT,
     progress: Progress = None,
@@ -54,6 +55,7 @@ def convert(
         allow_loss: Convert integers that do not fit the new dtype.
         sync: Wait until the data is on the disk.
         resume: Keep partial output if the conversion is interrupted, and resume from it.
+        force: Write into a directory that has other files, which stay.
         threads: The number of threads. 0: one per core.
         memory_limit: The memory for buffers: a number of bytes or a size such as "300MB".
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
@@ -72,6 +74,7 @@ def convert(
         allow_loss=allow_loss,
         sync=sync,
         resume=resume,
+        force=force,
         threads=threads,
         memory_limit=memory_limit,
     )
@@ -96,6 +99,7 @@ def dequantize(
     format: Literal["safetensors", "mlx-json"] | None = None,
     max_shard_size: int | str = 0,
     sync: bool = True,
+    force: bool = False,
     memory_limit: int | str = _MEMORY_LIMIT,
     progress: Progress = None,
 ) -> ConvertReport:
@@ -105,7 +109,7 @@ def dequantize(
         quantized: The directory of the quantized model.
         path: The file or directory to write, as in save().
         dtype: The dtype of the decoded weights. By default the original one.
-        format, max_shard_size, sync, memory_limit, progress: As in convert().
+        format, max_shard_size, sync, force, memory_limit, progress: As in convert().
 
     >>> ballast.dequantize(quantized, out / "decoded.safetensors").tensors
     2
@@ -115,7 +119,7 @@ def dequantize(
             path_of(quantized),
             path_of(path),
             dtype=None if dtype is None else _dtypes.name_of(dtype),
-            **checked(format=format, max_shard_size=max_shard_size, sync=sync, memory_limit=memory_limit),
+            **checked(format=format, max_shard_size=max_shard_size, sync=sync, force=force, memory_limit=memory_limit),
             progress=callback,
         )
     return ConvertReport(**made)

@@ -74,12 +74,12 @@ def serialize(tensors: Sequence[_Item], metadata: dict[str, str] | None) -> byte
 def convert(
     source: OpenModel | bytes | str, path: bytes, *, dtype: str | None, dtype_rules: Sequence[tuple[str, str]], format: str | None,
     max_shard_size: int, include: Sequence[str], exclude: Sequence[str], rename: Sequence[tuple[str, str]],
-    metadata: dict[str, str] | None, allow_loss: bool, sync: bool, resume: bool, threads: int, memory_limit: int,
-    progress: _Progress,
+    metadata: dict[str, str] | None, allow_loss: bool, sync: bool, resume: bool, force: bool, threads: int,
+    memory_limit: int, progress: _Progress,
 ) -> dict[str, Any]: ...
 def dequantize(
-    quantized: bytes, path: bytes, *, dtype: str | None, format: str | None, max_shard_size: int, sync: bool, memory_limit: int,
-    progress: _Progress,
+    quantized: bytes, path: bytes, *, dtype: str | None, format: str | None, max_shard_size: int, sync: bool, force: bool,
+    memory_limit: int, progress: _Progress,
 ) -> dict[str, Any]: ...
 def edit_metadata(
     path: bytes, *, set: Sequence[tuple[str, str]], unset: Sequence[str], progress: _Progress
@@ -94,7 +94,8 @@ def read_config(path: bytes, /) -> _Fields: ...
 def config_from_environment() -> _Fields: ...
 def config_yaml(sources: Sequence[_Fields], /) -> str: ...
 def quantize(
-    model: OpenModel, directory: bytes, *, config: Sequence[_Fields], calibration: bytes | None, sync: bool, resume: bool, progress: _Progress
+    model: OpenModel, directory: bytes, *, config: Sequence[_Fields], calibration: bytes | None, sync: bool, resume: bool, force: bool,
+    progress: _Progress,
 ) -> dict[str, Any]: ...
 def validate(
     original: OpenModel, quantized: bytes, *, min_accuracy: float, threads: int, progress: _Progress

@@ -28,6 +28,7 @@ def quantize(
     calibration: Path | None = None,
     sync: bool = True,
     resume: bool = False,
+    force: bool = False,
     progress: Progress = None,
     **settings: Unpack[QuantizeSettings],
 ) -> QuantizeReport:
@@ -42,6 +43,7 @@ def quantize(
         calibration: A file of statistics, as written by ballast.calibration.Recorder.
         sync: Wait until the data is on the disk.
         resume: Keep partial output if the work is interrupted, and resume from it.
+        force: Write into a directory that has other files, which stay.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
         **settings: The settings of QuantizeConfig, by name.
 
@@ -63,7 +65,7 @@ def quantize(
             path_of(directory),
             config=sources,
             calibration=None if calibration is None else path_of(calibration),
-            **checked(sync=sync, resume=resume),
+            **checked(sync=sync, resume=resume, force=force),
             progress=stack.enter_context(watched(progress, "quantizing")),
         )
     return _report_of(made)

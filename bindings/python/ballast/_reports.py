@@ -64,6 +64,8 @@ class QuantizeReport:
     calibration: CalibrationReport | None
     passed: bool  #: whether every layer reaches `min_accuracy`
     up_to_date: bool  #: whether the output was already complete, so that nothing was written
+    not_copied: list[str]  #: files of the model directory that are not in the output
+    notes: list[str]
     warnings: list[str]
     notes: list[str]  #: how tensors were arranged for mlx-lm
     left_out: list[str]  #: tensors of the model that are not in the output
@@ -106,6 +108,8 @@ class ConvertReport:
     tensors: int
     converted: int  #: tensors whose dtype changed
     data_bytes: int
+    not_copied: list[str]  #: files of the model directory that are not in the output
+    notes: list[str]
     warnings: list[str]
 
     def _facts(self) -> list[str]:

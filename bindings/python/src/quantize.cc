@@ -120,6 +120,8 @@ nb::dict describe(const QuantizeReport& report) {
   made["calibration"] = describe(report.calibration);
   made["passed"] = report.passed;
   made["up_to_date"] = report.up_to_date;
+  made["not_copied"] = path_texts(report.not_copied);
+  made["notes"] = report.notes;
   made["warnings"] = report.warnings;
   made["notes"] = report.notes;
   made["left_out"] = report.left_out;
@@ -127,12 +129,13 @@ nb::dict describe(const QuantizeReport& report) {
 }
 
 nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::vector<Fields>& config,
-                  const std::optional<FsPath>& calibration, bool sync, bool resume, nb::object progress) {
+                  const std::optional<FsPath>& calibration, bool sync, bool resume, bool force, nb::object progress) {
   LongWork work(std::move(progress));
   const QuantizeOptions options{.config = config_of(config),
                                 .calibration = calibration ? calibration->get() : "",
                                 .sync = sync,
                                 .resume = resume,
+                                .force = force,
                                 .work = work.options()};
   const auto model = source.shared();
   return describe(work.run([&] { return quantize_model(*model, directory.get(), options); }));
@@ -251,7 +254,7 @@ void bind_quantize(nb::module_& module) {
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
   module.def("quantize", &quantize, nb::arg("model"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
-             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("progress").none());
+             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("force"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
              nb::arg("threads"), nb::arg("progress").none());
   module.def("describe_weights", &describe_model);

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -29,6 +30,12 @@ class FsPath {
 
 inline nanobind::object path_text(const std::string& path) {
   return nanobind::steal(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
+inline nanobind::list path_texts(const std::vector<std::string>& paths) {
+  nanobind::list made;
+  for (const std::string& path : paths) made.append(path_text(path));
+  return made;
 }
 
 inline nanobind::str text(std::string_view value) { return nanobind::str(value.data(), value.size()); }

@@ -83,6 +83,8 @@ nb::dict report_of(const ConvertReport& report) {
   made["tensors"] = report.tensors;
   made["converted"] = report.converted;
   made["data_bytes"] = report.data_bytes;
+  made["not_copied"] = path_texts(report.not_copied);
+  made["notes"] = report.notes;
   made["warnings"] = report.warnings;
   return made;
 }
@@ -101,13 +103,14 @@ nb::dict convert(const nb::object& source, const FsPath& path, const std::option
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
                  std::uint64_t max_shard_size, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
                  const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
-                 bool resume, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
+                 bool resume, bool force, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
   ConvertOptions options{.include = include,
                          .exclude = exclude,
                          .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.max_shard_bytes = max_shard_size, .sync = sync},
                          .resume = resume,
+                         .force = force,
                          .work = work.options(threads, memory_limit)};
   if (metadata) options.metadata = metadata_of(metadata);
   if (dtype) options.dtype = dtype_of(*dtype);
@@ -126,10 +129,11 @@ nb::dict convert(const nb::object& source, const FsPath& path, const std::option
 }
 
 nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
-                    const std::optional<std::string>& format, std::uint64_t max_shard_size, bool sync, std::uint64_t memory_limit,
-                    nb::object progress) {
+                    const std::optional<std::string>& format, std::uint64_t max_shard_size, bool sync, bool force,
+                    std::uint64_t memory_limit, nb::object progress) {
   LongWork work(std::move(progress));
-  DequantizeOptions options{.sink = {.max_shard_bytes = max_shard_size, .sync = sync}, .work = work.options(0, memory_limit)};
+  DequantizeOptions options{
+      .sink = {.max_shard_bytes = max_shard_size, .sync = sync}, .force = force, .work = work.options(0, memory_limit)};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
   return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
@@ -179,9 +183,9 @@ void bind_write(nb::module_& module) {
   module.def("convert", &convert, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("include"), nb::arg("exclude"),
              nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
-             nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
+             nb::arg("force"), nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
-             nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("memory_limit"),
+             nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("force"), nb::arg("memory_limit"),
              nb::arg("progress").none());
   module.def("edit_metadata", &edit_metadata, nb::arg("path"), nb::kw_only(), nb::arg("set"), nb::arg("unset"),
              nb::arg("progress").none());

@@ -56,9 +56,9 @@ class DocumentReader {
 
   // The likely format of a file that is not JSON.
   std::string guess() const {
-    std::array<std::byte, 32> front{};
+    std::array<std::byte, 256> front{};
     const std::span<std::byte> bytes(front.data(), std::min<std::uint64_t>(front.size(), text_.size()));
-    return text_.read_at(0, bytes) ? std::string(safetensors::guess_format(bytes)) : "";
+    return text_.read_at(0, bytes) ? safetensors::guess_format(bytes) : "";
   }
 
   bool once(unsigned& seen, Field field, std::string_view key) {

@@ -222,7 +222,7 @@ TEST(MlxJsonDocument, MalformedTextIsCorrupt) {
   EXPECT_TRUE(refuses(with_data("[1,2]").substr(0, 57), "tensor 't': element 1: the text ends at byte 57, expected a number"));
   EXPECT_TRUE(refuses(with_data("[1,2]").substr(0, 56), "tensor 't': element 0: the text ends at byte 56, expected ',' or ']'"));
   EXPECT_TRUE(refuses("version https://git-lfs.github.com/spec/v1\n",
-                      "expected '{' at byte 0; this looks like a Git LFS pointer: run `git lfs pull` to download the file"));
+                      "expected '{' at byte 0; this is a Git LFS pointer: not downloaded; run `git lfs pull` in its repository"));
 }
 
 TEST(MlxJsonDocument, EveryTruncationIsCorrupt) {

@@ -340,12 +340,12 @@ std::size_t first_invalid_utf8(std::string_view text) {
 Result<std::uint64_t> read_data_start(std::span<const std::byte> front, std::uint64_t file_size, const HeaderOptions& options) {
   if (file_size < kLengthBytes || front.size() < kLengthBytes) {
     return fail(Errc::kCorrupt, "file of {} bytes is too small for a SafeTensors header (at least {} bytes){}", file_size,
-                kLengthBytes, guess_format(front));
+                kLengthBytes, guess_format(front, options.path));
   }
   std::uint64_t length = 0;
   std::memcpy(&length, front.data(), sizeof(length));
   if (length > options.max_header_bytes) {
-    const std::string_view guess = guess_format(front);
+    const std::string guess = guess_format(front, options.path);
     if (!guess.empty()) return fail(Errc::kCorrupt, "not a SafeTensors file{}", guess);
     const bool may_be_header = length <= file_size - kLengthBytes;
     return fail(Errc::kCorrupt, "header of {} bytes exceeds the limit of {} bytes; {}", length, options.max_header_bytes,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <ballast/error.h>
 #include <ballast/open_options.h>
@@ -18,6 +19,7 @@ inline constexpr std::uint64_t kLengthBytes = 8;
 struct HeaderOptions {
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
+  std::string_view path;  // for what messages say about other formats
 };
 
 using Header = TensorTable;

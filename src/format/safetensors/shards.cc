@@ -30,13 +30,13 @@ Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const Tensor
   return shards;
 }
 
-std::string shard_name(std::size_t shard, std::size_t count) {
-  if (count == 1) return std::string(kSingleFiles[0]);
-  return fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, count);
+std::string shard_name(std::string_view stem, std::size_t shard, std::size_t count) {
+  if (count == 1) return fmt::format("{}{}", stem, kSafetensorsSuffix);
+  return fmt::format("{}-{:05}-of-{:05}{}", stem, shard + 1, count, kSafetensorsSuffix);
 }
 
-std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
-                       std::uint64_t total_size, std::string_view metadata) {
+std::string index_text(std::string_view stem, std::span<const TensorSpec> tensors,
+                       std::span<const std::vector<std::size_t>> shards, std::uint64_t total_size, std::string_view metadata) {
   std::map<std::string_view, std::size_t> shard_of;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     for (const std::size_t tensor : shards[shard]) shard_of.emplace(tensors[tensor].name, shard);
@@ -48,7 +48,8 @@ std::string index_text(std::span<const TensorSpec> tensors, std::span<const std:
     text += first ? "\n    " : ",\n    ";
     first = false;
     append_json_string(tensor, text);
-    text += fmt::format(": \"{}\"", shard_name(shard, shards.size()));
+    text += ": ";
+    append_json_string(shard_name(stem, shard, shards.size()), text);
   }
   return text += "\n  }\n}\n";
 }

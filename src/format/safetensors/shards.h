@@ -16,11 +16,12 @@ namespace ballast::safetensors {
 Result<std::vector<std::vector<std::size_t>>> plan_shards(std::span<const TensorSpec> tensors, const Metadata& metadata,
                                                           std::uint64_t max_bytes);
 
-// model-00002-of-00005.safetensors; model.safetensors if there is only one file.
-std::string shard_name(std::size_t shard, std::size_t count);
+// STEM-00002-of-00005.safetensors; STEM.safetensors if there is only one file.
+std::string shard_name(std::string_view stem, std::size_t shard, std::size_t count);
 
-// The text of model.safetensors.index.json. `metadata` are additional JSON members beside total_size.
-std::string index_text(std::span<const TensorSpec> tensors, std::span<const std::vector<std::size_t>> shards,
-                       std::uint64_t total_size, std::string_view metadata = {});
+// The text of STEM.safetensors.index.json. `metadata` are additional JSON members beside total_size.
+std::string index_text(std::string_view stem, std::span<const TensorSpec> tensors,
+                       std::span<const std::vector<std::size_t>> shards, std::uint64_t total_size,
+                       std::string_view metadata = {});
 
 }  // namespace ballast::safetensors

@@ -52,15 +52,15 @@ TEST(Shards, HugeSizesDoNotOverflow) {
 }
 
 TEST(Shards, NamesFollowTheHubConvention) {
-  EXPECT_EQ(shard_name(0, 1), "model.safetensors");
-  EXPECT_EQ(shard_name(1, 12), "model-00002-of-00012.safetensors");
+  EXPECT_EQ(shard_name("model", 0, 1), "model.safetensors");
+  EXPECT_EQ(shard_name("model", 1, 12), "model-00002-of-00012.safetensors");
 }
 
 TEST(Shards, TheIndexIsSortedByName) {
   auto tensors = tensors_of({1, 2});
   tensors[0].name = "z\"";
   const std::vector<std::vector<std::size_t>> shards{{0}, {1}};
-  EXPECT_EQ(index_text(tensors, shards, 3), R"({
+  EXPECT_EQ(index_text("model", tensors, shards, 3), R"({
   "metadata": {
     "total_size": 3
   },

@@ -131,7 +131,7 @@ Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::span<con
   std::size_t next = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const auto own = tensors.subspan(next, shards[i].size());
-    TRY(writer->add_tensors(shard_name(i, shards.size()), own, options.metadata, options.keep_empty_metadata));
+    TRY(writer->add_tensors(shard_name(options.stem, i, shards.size()), own, options.metadata, options.keep_empty_metadata));
     next += own.size();
   }
   const std::uint64_t weights = writer->missing_bytes();
@@ -145,7 +145,8 @@ Result<std::unique_ptr<TensorWriter>> create_writer(Output output, std::span<con
     TRY(writer->add_companion(companion));
   }
   if (is_directory && !tensors.empty() && (shards.size() > 1 || !options.index_metadata.empty())) {
-    const Companion index{.name = std::string(kIndexFile), .text = index_text(tensors, shards, weights, options.index_metadata)};
+    const Companion index{.name = options.stem + std::string(kIndexSuffix),
+                          .text = index_text(options.stem, tensors, shards, weights, options.index_metadata)};
     TRY(writer->add_companion(index));
   }
   return writer;

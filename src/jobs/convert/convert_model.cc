@@ -1,6 +1,7 @@
 #include <ballast/convert_model.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <mutex>
 
@@ -19,7 +20,9 @@
 #include "model/identity.h"
 #include "model/sink.h"
 #include "model/state.h"
+#include "output/occupied.h"
 #include "source/sha256.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -239,6 +242,18 @@ Result<std::string> resume_key(const Model& model, const Selection& selection, c
   return sha256(*open_memory(std::as_bytes(std::span(text))));
 }
 
+// The names of the output, and those that the model's own directory has already if the output replaces it.
+std::vector<std::string> names_in(const std::string& path, const Model& model, const Companions& companions,
+                                  std::string_view stem) {
+  std::vector<std::string> names = names_of(companions, stem);
+  std::error_code different;
+  if (std::filesystem::equivalent(model.directory(), path, different) && !different) {
+    std::ranges::copy(companions.not_copied, std::back_inserter(names));
+    for (const std::string& file : ModelAccess::stored_files(model)) names.push_back(file_name(file));
+  }
+  return names;
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
@@ -251,7 +266,8 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   sink_options.metadata = options.metadata.value_or(is_pt ? Metadata{{"format", "pt"}} : model.metadata());
   auto selection = TRY(select_tensors(model, options));
   TRY(decoded ? check_decoded(model, path) : check_codes(model, selection, path, options));
-  ConvertReport report{.tensors = selection.targets.size(), .warnings = std::move(selection.warnings)};
+  ConvertReport report{
+      .tensors = selection.targets.size(), .notes = std::move(selection.notes), .warnings = std::move(selection.warnings)};
   for (std::size_t i = 0; i < report.tensors; ++i) {
     const bool is_decoded = decoded && decoded->names.contains(selection.sources[i]->name);
     if (is_decoded || selection.sources[i]->dtype != selection.targets[i].dtype) ++report.converted;
@@ -263,21 +279,27 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
                                           is_of_one_dtype ? name(*options.dtype) : "their original dtypes"));
     if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) report.warnings.push_back(std::move(left_out));
   }
-  std::vector<Companion> companions;
-  if (const Folder* const folder = ModelAccess::folder(model)) {
+  const std::vector<std::string> stored = ModelAccess::stored_files(model);
+  const std::string stem = stem_of_files(stored);
+  Companions companions;
+  if (const Folder* const folder = ModelAccess::folder(model); folder != nullptr && !is_single_file(path)) {
     const bool has_new_dtype = report.converted > 0 || decoded;
-    companions = TRY(find_companions(*folder, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
+    companions = TRY(find_companions(*folder, stored, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
     if (decoded) TRY(drop_quantization(companions));
   }
+  if (!options.force) TRY(check_free(path, names_in(path, model, companions, stem), options.resume));
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());
-  const auto sink = TRY(create_tensor_writer(path, selection.targets, sink_options,
-                                             {.companions = companions, .resume_key = key, .threads = options.work.threads}));
+  const auto sink = TRY(
+      create_tensor_writer(path, selection.targets, sink_options,
+                           {.stem = stem, .companions = companions.files, .resume_key = key, .threads = options.work.threads}));
   Conversion conversion(model, selection, *sink, options);
   ModelAccess::expect(model, std::views::transform(selection.sources, [](const TensorInfo* tensor) { return *tensor; }));
   TRY(conversion.run());
   TRY(sink->commit());
 
   std::ranges::move(conversion.warnings(), std::back_inserter(report.warnings));
+  if (!companions.not_copied.empty()) report.notes.push_back(describe_not_copied(companions.not_copied));
+  report.not_copied = std::move(companions.not_copied);
   for (const TensorWriter::File& file : sink->files()) report.files.push_back({.path = file.path, .bytes = file.bytes});
   return report;
 }

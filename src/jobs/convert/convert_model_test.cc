@@ -61,6 +61,23 @@ TEST_F(Converting, ConvertsAndWarnsAboutOverflow) {
   EXPECT_EQ(test::content(dir_.path("out/config.json")), R"({"model_type": "x", "torch_dtype": "float16"})");
 }
 
+TEST_F(Converting, KeepsTheStemOfTheFiles) {
+  dir_.write("lora/adapter_model.safetensors", test::one_tensor(DType::kF32, "[4]", raw<float>({1, 2, 3, 4})));
+  dir_.write("lora/adapter_config.json", "{}");
+  const auto model = Model::open(dir_.path("lora"));
+  ASSERT_TRUE(model) << model.error().message;
+  ASSERT_TRUE(convert_model(*model, dir_.path("one"), {.sink = {.sync = false}}));
+  EXPECT_TRUE(fs::exists(dir_.path("one/adapter_model.safetensors")));
+  EXPECT_TRUE(fs::exists(dir_.path("one/adapter_config.json")));
+  const auto whole = Model::open(dir_.path("in"));
+  ASSERT_TRUE(convert_model(*whole, dir_.path("all.safetensors"), {.sink = {.sync = false}}));
+  const auto renamed = Model::open(dir_.path("all.safetensors"));
+  ASSERT_TRUE(convert_model(*renamed, dir_.path("two"), {.sink = {.max_shard_bytes = 1, .sync = false}}));
+  EXPECT_TRUE(fs::exists(dir_.path("two/all-00001-of-00003.safetensors")));
+  EXPECT_TRUE(fs::exists(dir_.path("two/all.safetensors.index.json")));
+  EXPECT_EQ(values("two", "u"), raw<std::uint8_t>({0, 1, 2}));
+}
+
 TEST_F(Converting, WarnsAboutLostSpecialValues) {
   dir_.write("special.safetensors", test::one_tensor(DType::kF32, "[4]", raw<float>({1, NAN, INFINITY, 100})));
   const auto model = Model::open(dir_.path("special.safetensors"));
@@ -140,7 +157,7 @@ TEST_F(Converting, ResumesAfterAnInterruption) {
   const auto model = Model::open(dir_.path("big.safetensors"));
   ASSERT_TRUE(model);
   for (const auto& [out, kept] :
-       {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/model.safetensors")}) {
+       {std::pair("out.safetensors", "out.safetensors.incomplete"), std::pair("folder", "folder.incomplete/big.safetensors")}) {
     ConvertOptions options{.dtype = DType::kBF16, .resume = true, .work = {.memory_limit = 1 << 20}};
     options.work.threads = 1;
     options.work.progress = [](std::uint64_t done, std::uint64_t total, std::string_view) { return done < total / 2; };

@@ -35,8 +35,6 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
   return {};
 }
 
-bool is_single_file(const std::string& path) { return path.ends_with(kSafetensorsSuffix) || path.ends_with(kMlxJsonSuffix); }
-
 bool has_new_dtypes(const ConvertOptions& options) { return options.dtype || !options.dtype_rules.empty(); }
 
 bool keeps_codes(const std::string& path, const ConvertOptions& options) {

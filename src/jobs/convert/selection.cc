@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "model/layer_names.h"
 
 namespace ballast {
 namespace {
@@ -177,6 +178,7 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
   std::vector<bool> renamed(options.renames.size());
   std::uint64_t meant = 0;
   std::uint64_t unconvertible = 0;
+  std::vector<std::string_view> kept;
   Selection selection;
   for (const TensorInfo& tensor : model.tensors()) {
     const bool included = include.empty() || include.match(tensor.name);
@@ -184,11 +186,19 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
     const auto rule = rules.match(tensor.name);
     if (!included || excluded) continue;
 
-    const auto dtype = target_dtype(tensor, rule ? std::optional(options.dtype_rules[*rule].dtype) : std::nullopt, options);
+    std::optional<DType> named;
+    if (rule) named = options.dtype_rules[*rule].dtype;
+    const bool keeps = !named && options.dtype && *options.dtype != tensor.dtype && same_kind(tensor.dtype, *options.dtype) &&
+                       keeps_dtype(tensor.name);
+    if (keeps) {
+      named = tensor.dtype;
+      kept.push_back(tensor.name);
+    }
+    const auto dtype = target_dtype(tensor, named, options);
     if (!dtype) return fail_at(escape(model.path()), dtype.error());
     if (options.dtype && same_kind(tensor.dtype, *options.dtype)) {
       ++meant;
-      if (!rule && *dtype != *options.dtype) ++unconvertible;
+      if (!named && *dtype != *options.dtype) ++unconvertible;
     }
     TensorSpec target{.name = std::string(tensor.name), .dtype = *dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}};
     rename(target, options.renames, renamed);
@@ -205,6 +215,11 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
   if (auto distinct = check_distinct(selection); !distinct) return fail_at(escape(model.path()), distinct.error());
   if (selection.targets.empty() && !model.tensors().empty()) {
     selection.warnings.emplace_back("no tensor is left to write: all are excluded");
+  }
+  if (!kept.empty()) {
+    selection.notes.push_back(fmt::format(
+        "{}{} not converted: rotary frequencies, router corrections and scales keep their dtype unless a pattern names them",
+        quote(kept.front()), kept.size() == 1 ? " is" : fmt::format(" and {} more are", kept.size() - 1)));
   }
   if (options.dtype) add_warnings(*options.dtype, meant, unconvertible, selection);
   return selection;

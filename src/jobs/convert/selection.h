@@ -11,6 +11,7 @@ namespace ballast {
 struct Selection {
   std::vector<const TensorInfo*> sources;
   std::vector<TensorSpec> targets;  // one for each source
+  std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };
 

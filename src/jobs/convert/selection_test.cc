@@ -73,6 +73,29 @@ TEST_F(Selecting, PatternsNameAnyTensorAndTheLastWins) {
             "m: tensor 's': F6_E2M3 cannot be converted to F32");
 }
 
+TEST_F(Selecting, FrequenciesAndScalesKeepTheirDTypeUnlessNamed) {
+  const std::string file = test::safetensors(R"({"a.inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                             R"("gate.e_score_correction_bias":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+                                             R"("w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                                             std::string(12, '\0'));
+  const auto model = Model::from_bytes(test::as_bytes(file), "m");
+  ASSERT_TRUE(model) << model.error().message;
+  const auto plain = select_tensors(*model, {.dtype = DType::kBF16});
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_EQ(plain->targets[0].dtype, DType::kF32);
+  EXPECT_EQ(plain->targets[1].dtype, DType::kF32);
+  EXPECT_EQ(plain->targets[2].dtype, DType::kBF16);
+  ASSERT_EQ(plain->notes.size(), 1U);
+  EXPECT_EQ(plain->notes[0],
+            "'a.inv_freq' and 1 more are not converted: rotary frequencies, router corrections and scales keep "
+            "their dtype unless a pattern names them");
+  EXPECT_TRUE(plain->warnings.empty());
+  const auto named = select_tensors(*model, {.dtype = DType::kBF16, .dtype_rules = {{.pattern = "*", .dtype = DType::kF16}}});
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(named->targets[0].dtype, DType::kF16);
+  EXPECT_TRUE(named->notes.empty());
+}
+
 TEST_F(Selecting, IncludesExcludesAndRenames) {
   EXPECT_EQ(select({.include = {"*h", "f", "i"}, .exclude = {"i"}, .renames = {{.from = "norm.*", .to = "n.*"}}}),
             "f:F32 n.h:F16 ");

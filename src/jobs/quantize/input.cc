@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "model/adapter.h"
 #include "model/layer_names.h"
 #include "scheme/foreign.h"
 
@@ -37,10 +38,19 @@ Result<void> leave_unquantized(const std::vector<std::string>& names, QuantizeCo
   return {};
 }
 
+// The matrices of an adapter are small, and the errors of both add up in their product.
+Result<void> refuse_adapter(const Model& model) {
+  const auto evidence = TRY(find_adapter(model));
+  if (!evidence) return {};
+  return fail(Errc::kUnsupported, "{}: an adapter (LoRA), not a model ({}); quantize the model that it belongs to",
+              escape(model.path()), *evidence);
+}
+
 }  // namespace
 
 Result<QuantizeInput> make_input(const Model& source, const QuantizeOptions& options) {
   TRY(validate(options.config));
+  TRY(refuse_adapter(source));
   TRY(refuse_codes(source));
   QuantizeInput input{.source = source, .arrangement = {}, .options = with_own_limits(options)};
   if (options.config.format != QuantizeFormat::kMlx) return input;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "jobs/companions.h"
@@ -53,19 +54,19 @@ Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& 
   return hash_of(key + files + TRY(describe_files(coder.calibration()->statistics().file())));
 }
 
+// What describes the model itself, such as its license. The rest is about how its files stored it.
+Metadata metadata_of(const Model& model) {
+  Metadata metadata = model.metadata();
+  for (const char* key : {"format", "_quantization_metadata"}) metadata.erase(key);
+  return metadata;
+}
+
 }  // namespace
 
-std::string folders_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  if (directory.empty()) return {};
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    std::error_code ignored;
-    const std::string name = entry.path().filename().string();
-    if (entry.is_directory(ignored) && !name.starts_with('.')) names.push_back(escape(name));
-  }
-  std::ranges::sort(names);
-  return fmt::format("{}", fmt::join(names, ", "));
+std::vector<std::string> names_of(const OutputPlan& output, QuantizeFormat format) {
+  std::vector<std::string> names{std::string(format == QuantizeFormat::kMlx ? kConfigFile : kParquetMetadataFile)};
+  for (const Companion& companion : output.companions) names.push_back(companion.name);
+  return names;
 }
 
 Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, const QuantizeOptions& options, Modality modality) {
@@ -84,15 +85,19 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
                     .key = make_key(coder, modality),
                     .resume_key = {},
                     .companions = {},
+                    .not_copied = {},
+                    .metadata = metadata_of(model),
                     .config_members = {}};
   if (coder.calibration() != nullptr && coder.calibration()->is_time_aware()) {
     output.time_boundaries = coder.calibration()->boundaries();
   }
   if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
   if (const Folder* const folder = ModelAccess::folder(model)) {
-    output.companions = TRY(find_companions(*folder, {}));
-    if (ModelAccess::decoded(model)) TRY(drop_quantization(output.companions));
-    leave_out_quantization(output.companions);
+    auto companions = TRY(find_companions(*folder, ModelAccess::stored_files(model), {}));
+    if (ModelAccess::decoded(model)) TRY(drop_quantization(companions));
+    leave_out_quantization(companions);
+    output.companions = std::move(companions.files);
+    output.not_copied = std::move(companions.not_copied);
   }
   return with_layers(std::move(output), coder, plan, 1);
 }

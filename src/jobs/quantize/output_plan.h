@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ballast/model.h>
 #include <ballast/quantize.h>
@@ -18,7 +19,7 @@ OutputPlan with_layers(OutputPlan output, const LayerCoder& coder, const Plan& p
 // Whether a directory is already the output of this work: complete, readable and newer than all inputs.
 bool is_finished(const std::string& directory, const OutputPlan& output, const LayerCoder& coder);
 
-// The names of the subdirectories, separated by commas.
-std::string folders_in(const std::string& directory);
+// The names of the files of the output, without those of weights.
+std::vector<std::string> names_of(const OutputPlan& output, QuantizeFormat format);
 
 }  // namespace ballast

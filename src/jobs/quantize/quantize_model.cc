@@ -19,6 +19,7 @@
 #include "model/sink.h"
 #include "model/state.h"
 #include "output/file.h"
+#include "output/occupied.h"
 #include "quantize/gptq.h"
 #include "scheme/reader.h"
 
@@ -255,6 +256,7 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
 
 Result<void> check_directory(const Model& model, const std::string& directory) {
   TRY(check_output_path(directory));
+  TRY(check_not_cached(directory));
   if (const std::string_view suffix = file_suffix(directory); !suffix.empty()) {
     return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without {}", escape(directory),
                 suffix);
@@ -277,6 +279,7 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   TRY(check_directory(model, directory));
   const QuantizeInput input = TRY(make_input(model, options));
   const Prepared prepared = TRY(prepare(input));
+  if (!options.force) TRY(check_free(directory, names_of(prepared.output, options.config.format), options.resume));
   QuantizeReport report{.source_bytes = prepared.output.source_bytes, .up_to_date = true};
   if (options.resume && is_finished(directory, prepared.output, prepared.coder)) {
     remove_leftovers(directory);

@@ -225,8 +225,12 @@ TEST_P(Quantizing, OneDirectoryReplacesTheOther) {
   QuantizeOptions other = options();
   other.config.format = GetParam() == QuantizeFormat::kMlx ? QuantizeFormat::kParquet : QuantizeFormat::kMlx;
   ASSERT_TRUE(quantize(other));
-  dir_.write("out/notes.txt", "mine");
   ASSERT_TRUE(quantize(options()));
+  ASSERT_TRUE(quantize(other));
+  dir_.write("out/notes.txt", "mine");
+  QuantizeOptions forced = options();
+  forced.force = true;
+  ASSERT_TRUE(quantize(forced));
   EXPECT_EQ(is_parquet_model(*find_place(dir_.path("out"))), GetParam() == QuantizeFormat::kParquet);
   EXPECT_EQ(test::content(dir_.path("out/notes.txt")), "mine");
   EXPECT_TRUE(validate());
@@ -330,11 +334,33 @@ TEST_P(Quantizing, RefusesAFileNameAsOutput) {
   EXPECT_EQ(listing("."), std::vector<std::string>{"in"});
 }
 
-TEST_P(Quantizing, WarnsAboutSubdirectories) {
+TEST_P(Quantizing, CopiesFoldersAndNotesWhatItLeavesOut) {
   dir_.write("in/1_Pooling/config.json", "{}");
+  dir_.write("in/onnx/model.onnx", "x");
   const auto report = quantize(options());
-  ASSERT_TRUE(report);
-  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("not copied: 1_Pooling")));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(test::content(dir_.path("out/1_Pooling/config.json")), "{}");
+  EXPECT_THAT(report->not_copied, ElementsAre("onnx/model.onnx"));
+  EXPECT_THAT(report->notes, ElementsAre("not copied: onnx/model.onnx"));
+  EXPECT_THAT(report->warnings, testing::IsEmpty());
+}
+
+TEST_P(Quantizing, AnOutputWithOtherFilesIsRefusedUnlessForced) {
+  dir_.write("out/notes.txt", "mine");
+  EXPECT_TRUE(fails(quantize(options()), Errc::kWrite,
+                    dir_.path("out") + ": the directory is not empty: 'notes.txt' would stay beside the model; choose another "
+                                       "directory, or allow it (force)"));
+  QuantizeOptions forced = options();
+  forced.force = true;
+  ASSERT_TRUE(quantize(forced));
+  EXPECT_EQ(test::content(dir_.path("out/notes.txt")), "mine");
+}
+
+TEST_P(Quantizing, AdaptersAreRefused) {
+  write({{"q.lora_A.weight", DType::kF32, {8, 64}, normal_values(512, 1)}});
+  EXPECT_TRUE(fails(quantize(options()), Errc::kUnsupported,
+                    dir_.path("in") + ": an adapter (LoRA), not a model (tensor 'q.lora_A.weight'); quantize the model that it "
+                                      "belongs to"));
 }
 
 TEST_P(Quantizing, DequantizeWarnsAboutOutOfRangeValues) {

@@ -53,9 +53,6 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
     warnings.push_back(fmt::format("{} weights were dequantized first", decoded->scheme));
     if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) warnings.push_back(std::move(left_out));
   }
-  if (const std::string folders = folders_in(finished.coder.model().directory()); !folders.empty()) {
-    warnings.push_back(fmt::format("subdirectories are not copied: {}", folders));
-  }
   return warnings;
 }
 
@@ -113,6 +110,8 @@ QuantizeReport make_report(const FinishedOutput& finished) {
         "nothing was quantized: every tensor has fewer than two dimensions, is not floating point or is excluded by its name");
   }
   if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
+  if (!output.not_copied.empty()) report.notes.push_back(describe_not_copied(output.not_copied));
+  report.not_copied = output.not_copied;
   const QuantizeConfig& config = finished.coder.config();
   summarize_layers(report, others, config.min_accuracy);
   if (!report.passed) report.warnings.push_back(describe_below(report.layers, config));

@@ -28,7 +28,11 @@ namespace {
 constexpr std::uint64_t kMostPerShard = 5'000'000'000;
 constexpr std::string_view kKeyMember = "ballast_key";
 
-Metadata weights_metadata() { return {{"format", "mlx"}}; }
+Metadata weights_metadata(const OutputPlan& plan) {
+  Metadata metadata = plan.metadata;
+  metadata.insert_or_assign("format", "mlx");
+  return metadata;
+}
 
 Result<std::vector<Companion>> companions_of(const OutputPlan& plan) {
   std::vector<Companion> companions = plan.companions;
@@ -69,7 +73,7 @@ class MlxWriter final : public QuantizedWriter {
     const std::vector<SideFile> sides = declare_sides(specs.size());
     auto sink = TRY(create_tensor_writer(
         directory, specs,
-        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = weights_metadata(), .sync = sync},
+        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = weights_metadata(plan_), .sync = sync},
         {.companions = companions,
          .resume_key = plan_.resume_key,
          .side_files = sides,
@@ -82,12 +86,12 @@ class MlxWriter final : public QuantizedWriter {
   // Size of all files but the index and copied files.
   Result<std::uint64_t> file_bytes() {
     const std::vector<TensorSpec> specs = declare();
-    const auto shards = TRY(safetensors::plan_shards(specs, weights_metadata(), kMostPerShard));
+    const auto shards = TRY(safetensors::plan_shards(specs, weights_metadata(plan_), kMostPerShard));
     std::uint64_t bytes = 0;
     auto next = specs.begin();
     for (const std::vector<std::size_t>& shard : shards) {
       const auto end = next + static_cast<std::ptrdiff_t>(shard.size());
-      const auto layout = TRY(safetensors::make_layout({next, end}, weights_metadata()));
+      const auto layout = TRY(safetensors::make_layout({next, end}, weights_metadata(plan_)));
       bytes += layout.file_size;
       next = end;
     }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/parquet/parquet.h"
+#include "format/safetensors/layout.h"
 #include "output/journal.h"
 #include "scheme/parquet/block.h"
 #include "scheme/parquet/metadata.h"
@@ -185,6 +186,10 @@ class ParquetWriter final : public QuantizedWriter {
     return go_to(block + 1);
   }
 
+  std::string source_metadata() const {
+    return plan_.metadata.empty() ? "" : fmt::format("\n  \"metadata\": {},", safetensors::metadata_json(plan_.metadata));
+  }
+
   std::string metadata() const {
     std::uint64_t bytes = 0;
     std::string parts;
@@ -199,7 +204,7 @@ class ParquetWriter final : public QuantizedWriter {
   "version": 2,
   "modality": {},
   "config": {},
-  "source": {},
+  "source": {},{}
   "key": "{}",
   "time_boundaries": {},
   "tensor_count": {},
@@ -212,8 +217,8 @@ class ParquetWriter final : public QuantizedWriter {
 }}
 )",
                        kParquetFormat, plan_.modality.empty() ? "null" : fmt::format("\"{}\"", plan_.modality), plan_.settings,
-                       plan_.source, plan_.key, boundaries_json(plan_), plan_.weights.size(), quantized, plan_.parameter_count(),
-                       plan_.source_bytes, bytes, parts);
+                       plan_.source, source_metadata(), plan_.key, boundaries_json(plan_), plan_.weights.size(), quantized,
+                       plan_.parameter_count(), plan_.source_bytes, bytes, parts);
   }
 
   const OutputPlan& plan_;

@@ -20,6 +20,12 @@ Result<std::vector<ListedFile>> Folder::files() const {
   return files ? std::move(files) : fail_at(shown(path_), files.error());
 }
 
+Result<std::vector<ListedFile>> Folder::tree() const {
+  if (is_http(path_)) return files();
+  auto files = list_tree(path_, options_);
+  return files ? std::move(files) : fail_at(shown(path_), files.error());
+}
+
 Result<bool> Folder::has(std::string_view name) const {
   if (listed_) return std::ranges::binary_search(*listed_, name, {}, &ListedFile::name);
   const std::string path = join_path(path_, name);

@@ -23,6 +23,8 @@ class Folder {
 
   const std::string& path() const { return path_; }
   Result<std::vector<ListedFile>> files() const;  // sorted by name
+  // Also the files of the folders below, without hidden ones; a folder that is a link is listed as not regular.
+  Result<std::vector<ListedFile>> tree() const;
   Result<bool> has(std::string_view name) const;
   // The text of a small file; empty if it does not exist.
   Result<std::optional<std::string>> read_text(std::string_view name) const;

@@ -127,6 +127,28 @@ Result<std::vector<ListedFile>> list_local(const std::string& folder) {
   return files;
 }
 
+Result<std::vector<ListedFile>> list_local_tree(const std::string& folder) {
+  std::error_code error;
+  std::vector<ListedFile> files;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const bool is_folder = entry->is_directory(ignored) && !entry->is_symlink(ignored);
+    if (entry->path().filename().string().starts_with('.')) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    if (is_folder) continue;
+    const bool is_regular = entry->is_regular_file(ignored);
+    files.push_back({.name = entry->path().lexically_relative(folder).string(),
+                     .size = is_regular ? entry->file_size(ignored) : 0,
+                     .is_regular = is_regular});
+  }
+  if (error) return fail_errno(Errc::kIo, error.value(), "cannot list the directory");
+  std::ranges::sort(files, {}, &ListedFile::name);
+  return files;
+}
+
 }  // namespace
 
 Result<Address> address_of(const std::string& uri) {
@@ -198,6 +220,7 @@ Result<std::vector<ListedFile>> list_folder(const std::string& folder, const Rea
 }
 
 Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadOptions& options) {
+  if (!is_uri(folder)) return list_local_tree(folder);
   if (is_http(folder)) return probe_folder(folder, options);
   if (is_s3(folder)) return remote::list_s3(folder, options.stop);
   if (!is_hub(folder)) return fail_scheme(folder);

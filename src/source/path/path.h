@@ -45,7 +45,8 @@ std::uint64_t size_of(const std::string& file);  // 0: unknown
 // The files directly in a folder, sorted by name. HTTP servers cannot list files, so each well-known name is requested.
 Result<std::vector<ListedFile>> list_folder(const std::string& folder, const ReadOptions& options = {});
 
-// Like list_folder(), with the files of all folders below. Only for URIs.
+// Like list_folder(), with the files of all folders below. Hidden local files and folders are left out, and links to folders are
+// not followed.
 Result<std::vector<ListedFile>> list_tree(const std::string& folder, const ReadOptions& options = {});
 
 // The address of the file that a URI names.

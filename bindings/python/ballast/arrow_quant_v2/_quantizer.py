@@ -51,6 +51,7 @@ class ArrowQuantV2:
         calibration: Path | None = None,
         validate: bool = False,
         resume: bool = False,
+        force: bool = False,
         sync: bool = True,
     ) -> dict[str, Any]:
         """Quantize a file, shards or a model directory into the directory `output_path`, in bounded memory.
@@ -64,7 +65,7 @@ class ArrowQuantV2:
                 the work ends with CancelledError and nothing is written.
             calibration: A file of statistics.
             validate: Read the files back and measure the metrics on them.
-            resume, sync: As in ballast.quantize().
+            resume, force, sync: As in ballast.quantize().
 
         Returns the fields of QuantizeReport as a dict, with `layers` as a list of dicts, and `model_size_mb`, `bit_width`,
         `quantization_time_s` and others.
@@ -73,7 +74,14 @@ class ArrowQuantV2:
         progress = _progress(progress_callback)
         began = time.perf_counter()
         report = ballast.quantize(
-            safetensors_path, output_path, chosen, calibration=calibration, sync=sync, resume=resume, progress=progress
+            safetensors_path,
+            output_path,
+            chosen,
+            calibration=calibration,
+            sync=sync,
+            resume=resume,
+            force=force,
+            progress=progress,
         )
         took = time.perf_counter() - began
         metrics = _metrics(report)

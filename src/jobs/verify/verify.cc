@@ -10,6 +10,7 @@
 #include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/verify/rest.h"
 #include "model/locate.h"
 #include "model/read_config.h"
 #include "model/shards.h"
@@ -21,6 +22,19 @@
 
 namespace ballast {
 namespace {
+
+// Adds what is beside the model. A server that does not list its files is not asked again.
+Result<void> add_rest(const Folder& folder, std::span<const std::string> weights, const OpenOptions& options,
+                      VerifyReport& report) {
+  constexpr const char* kCheck = "other weights";
+  auto rest = check_rest(folder, weights, options);
+  if (!rest && is_uri(folder.path())) return {};
+  if (!rest) return std::unexpected(std::move(rest.error()));
+  if (rest->was_checked) report.checks.emplace_back(kCheck);
+  for (std::string& message : rest->defects) report.defects.push_back({.check = kCheck, .message = std::move(message)});
+  std::ranges::move(rest->skipped, std::back_inserter(report.skipped));
+  return {};
+}
 
 // One verification.
 class Verifier {
@@ -47,7 +61,9 @@ class Verifier {
     if (options_.sha256) {
       TRY(hash_files());
     }
-    if (models.size() == 1 && report_.ok()) {
+    const bool is_whole = models.size() == 1 && report_.ok();
+    if (location->folder) TRY(add_rest(*location->folder, location->files, options_.open, report_));
+    if (is_whole) {
       if (config) ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
       TRY(check_quantization(std::move(models.front())));
     }
@@ -297,6 +313,7 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
   const auto defect = [&](std::string message) {
     report.defects.push_back({.check = report.checks.back(), .message = std::move(message)});
   };
+  const Folder whole = folder;
   const auto opened = open_parquet_reader(path, std::move(folder), options.open);
   const bool is_defect = !opened && (opened.error().code == Errc::kCorrupt || opened.error().code == Errc::kNotFound);
   if (!opened && !is_defect) return std::unexpected(opened.error());
@@ -311,6 +328,9 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
   }
   report.tensors = reader.weights().size();
   if (const auto times = reader.read_time_aware(); !times) defect(times.error().message);
+  std::vector<std::string> stored;
+  for (const ModelFile& file : reader.files()) stored.push_back(file.path);
+  TRY(add_rest(whole, stored, options.open, report));
   report.checks.emplace_back("sha256");
   const auto sums = TRY(reader.hash_files(options.work));
   for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -75,6 +75,38 @@ TEST(Verify, ReportsSkippedChecks) {
   EXPECT_THAT(verified(dir.path()).skipped, ElementsAre("architecture: unknown for model_type 'bert'"));
 }
 
+TEST(Verify, NamesWhatIsBesideTheModel) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_of({"a"}));
+  dir.write("1_Pooling/config.json", "{}");
+  dir.write("2_Dense/model.safetensors", safetensors_of({"b"}));
+  dir.write(".cache/x.bin", "");
+  dir.write("onnx/model.onnx", "onnx");
+  dir.write("pytorch_model.bin", std::string("PK\3\4 data PK\5\6") + std::string(18, '\0'));
+  dir.write("big.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+  const VerifyReport report = verified(dir.path());
+  EXPECT_TRUE(report.ok());
+  EXPECT_THAT(report.checks, ElementsAre("header", "other weights"));
+  EXPECT_THAT(report.skipped,
+              ElementsAre("weights of other models, except their headers: 2_Dense/model.safetensors",
+                          "weights of other formats, except whether they are complete: pytorch_model.bin",
+                          "weights of other formats: onnx/model.onnx", "Git LFS pointers, which are not downloaded: big.gguf",
+                          "other files in folders: 1_Pooling"));
+}
+
+TEST(Verify, TruncatedWeightsBesideTheModelAreDefects) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_of({"a"}));
+  const std::string whole = safetensors_of({"b"});
+  const std::string part = dir.write("2_Dense/model.safetensors", whole.substr(0, whole.size() - 1));
+  const std::string zip = dir.write("pytorch_model.bin", "PK\3\4 data");
+  const std::string empty = dir.write("x.pt", "");
+  EXPECT_THAT(told(verified(dir.path())),
+              ElementsAre(testing::StartsWith("other weights: " + part + ": file is truncated: "),
+                          "other weights: " + zip + ": ZIP archive of 9 bytes without an end: it is truncated; download it again",
+                          "other weights: " + empty + ": file of 0 bytes; download it again"));
+}
+
 TEST(Verify, NothingToCheckIsAnError) {
   const TempDir dir;
   EXPECT_TRUE(fails(verify_model(dir.path("x")), Errc::kNotFound, dir.path("x") + ": cannot open: No such file or directory"));

@@ -1,0 +1,60 @@
+#include "output/occupied.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/fail.h"
+#include "base/file_names.h"
+#include "base/text.h"
+#include "output/directory.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files below `folder`, without hidden ones.
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->path().filename().string().starts_with('.')) {
+      entry.disable_recursion_pending();
+    } else if (!entry->is_directory(ignored) || entry->is_symlink(ignored)) {
+      names.push_back(entry->path().lexically_relative(folder).string());
+    }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace
+
+Result<void> check_free(const std::string& path, std::span<const std::string> names, bool resume) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) || (resume && has_incomplete(path))) return {};
+  const std::vector<std::string> found = files_in(path);
+  const bool was_parquet = std::ranges::any_of(found, is_parquet_part);
+  const std::set<std::string_view> written(names.begin(), names.end());
+  const auto is_weights = [](const std::string& name) { return is_model_name(name) || name.ends_with(kSafetensorsSuffix); };
+  const auto is_replaced = [&](const std::string& name) {
+    return written.contains(name) || is_model_name(name) || (was_parquet && name == kParquetMetadataFile);
+  };
+  const auto stays = std::ranges::find_if_not(found, is_replaced);
+  const bool has_model = std::ranges::any_of(found, is_weights);
+  if (found.empty() || (has_model && stays == found.end())) return {};
+  const std::string& first = stays == found.end() ? found.front() : *stays;
+  const auto count = static_cast<std::size_t>(
+      std::ranges::count_if(found, [&](const std::string& name) { return !has_model || !is_replaced(name); }));
+  return fail(Errc::kWrite,
+              "{}: the directory is not empty: {}{} would stay beside the model; choose another directory, or allow it (force)",
+              escape(path), quote(first), count > 1 ? fmt::format(" and {} more files", count - 1) : "");
+}
+
+}  // namespace ballast
