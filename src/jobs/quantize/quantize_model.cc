@@ -15,6 +15,7 @@
 #include "jobs/quantize/choose_layers.h"
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
+#include "jobs/quantize/up_to_date.h"
 #include "model/state.h"
 #include "output/file.h"
 #include "quantize/gptq.h"
@@ -290,6 +291,12 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
   }
   report.modality = prepared.modality;
   return report;
+}
+
+Result<bool> is_up_to_date(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  const QuantizeOptions own = with_own_limits(options);
+  const Prepared prepared = TRY(prepare(model, own));
+  return is_finished(directory, prepared.output, prepared.coder);
 }
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
