@@ -19,6 +19,7 @@
 #include "display_width.h"
 #include "format.h"
 #include "inspect_quantized.h"
+#include "pipeline.h"
 #include "table.h"
 #include "terminal.h"
 #include "tree.h"
@@ -261,8 +262,23 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
   table.print();
 }
 
+Exit inspect_components(const InspectOptions& options, const std::vector<Component>& components) {
+  if (options.stats || options.filter != "*") {
+    return report({.code = Errc::kInvalidArgument,
+                   .message = fmt::format("{} shows the tensors of one component; give component {}",
+                                          options.stats ? "--stats" : "--filter", escape(components.front().name))});
+  }
+  return inspect_pipeline({.path = options.path, .tensors = options.tensors, .json = options.json, .open = options.read.open()},
+                          components);
+}
+
 Exit inspect(const InspectOptions& options) {
   const auto weights = Weights::open(options.path, options.read.open());
+  if (!weights) {
+    const auto components = components_instead(weights.error(), options.path, options.read.open());
+    if (!components) return report(components.error());
+    if (!components->empty()) return inspect_components(options, *components);
+  }
   if (weights && weights->stored() == nullptr) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,
