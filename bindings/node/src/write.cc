@@ -29,6 +29,7 @@ Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report) {
   made.Set("converted", count_value(env, report.converted));
   made.Set("dataBytes", count_value(env, report.data_bytes));
   made.Set("warnings", texts_value(env, report.warnings));
+  made.Set("components", components_value(env, report.components));
   return made;
 }
 
@@ -52,15 +53,14 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
   }
   for (const auto& [from, to] : pairs_of(given.Get("rename"))) options.renames.push_back({.from = from, .to = to});
   if (given.Get("metadata").IsArray()) options.metadata = metadata_of(given.Get("metadata"));
-  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads,
-                     memory_limit](Job& job) {
+  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads, memory_limit,
+                     open = open_options(given)](Job& job) {
     ConvertOptions all = options;
     all.work = job.work(threads, memory_limit);
-    const auto convert_it = [&](const Model& model) { return convert_model(model, path, all); };
-    const auto* const from = std::get_if<std::string>(&source.place);
-    if (from == nullptr) return source.with(job, convert_it);
-    const auto model = open_to_convert(*from, path, all, {.stop = all.work.stop});
-    return model ? convert_it(*model) : std::unexpected(model.error());
+    if (source.path() == nullptr) return source.with(job, [&](const Model& model) { return convert_model(model, path, all); });
+    OpenOptions from = open;
+    from.stop = all.work.stop;
+    return convert_path(*source.path(), path, all, from);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, convert_report_value), info[3]);
 }
@@ -86,8 +86,11 @@ Napi::Value download_report_value(Napi::Env env, const DownloadReport& report) {
 // (uri, folder, options, progress)
 Napi::Value download(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
-  const DownloadOptions options{
-      .include = texts_of(given.Get("include")), .exclude = texts_of(given.Get("exclude")), .sync = flag(given, "sync")};
+  const DownloadOptions options{.include = texts_of(given.Get("include")),
+                                .exclude = texts_of(given.Get("exclude")),
+                                .component = open_options(given).component,
+                                .variant = open_options(given).variant,
+                                .sync = flag(given, "sync")};
   const auto work = [uri = text_of(info[0]), folder = text_of(info[1]), options](Job& job) {
     DownloadOptions all = options;
     all.work = job.work();
