@@ -2,13 +2,13 @@
 
 import json
 import os
-import signal
-import subprocess
 
 import numpy as np
 import pytest
 from conftest import one_error_line
+from hub_server import Hub
 from pipeline_models import add_model, flux, stable_diffusion, stable_diffusion_xl, tensors, write_index, write_shards
+from range_server import RangeServer
 from safetensors.numpy import load_file, save_file
 
 import ballast
@@ -456,3 +456,62 @@ def test_python_functions(sdxl, tmp_path):
     assert ballast.dequantize(tmp_path / "q", tmp_path / "d").components[3].action == "dequantized"
     assert ballast.inspect(sdxl)["format"] == "pipeline"
     assert ballast.inspect(sdxl, component="unet")["tensor_count"] == len(tensors(0))
+
+
+# Servers
+
+
+@pytest.fixture
+def hub(sdxl, tmp_path, monkeypatch):
+    files = {name: (sdxl / name).read_bytes() for name in files_of(sdxl)}
+    with Hub("org/model", files, large=[name for name in files if name.endswith(".safetensors")]) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        yield hub
+
+
+def test_inspect_and_verify_a_pipeline_on_the_hub(run, hub, sdxl):
+    found = json_of(run("inspect", "hf://org/model", "--json"))
+    local = json_of(run("inspect", sdxl, "--json"))
+    for ours, theirs in zip(local["components"], found["components"]):
+        assert ours["name"] == theirs["name"] and ours["variants"] == theirs["variants"]
+        assert ours.get("model", {}).get("dtypes") == theirs.get("model", {}).get("dtypes")
+    assert json_of(run("verify", "hf://org/model", "--variant", "fp16", "--json"))["ok"]
+    shown = json_of(run("inspect", "hf://org/model", "--component", "unet", "--variant", "fp16", "--json"))
+    assert shown["dtypes"].keys() == {"F16"}
+
+
+def test_quantize_a_pipeline_from_the_hub(run, hub, sdxl, tmp_path):
+    options = ["--format", "mlx", "--group-size", "32"]
+    assert run("quantize", "hf://org/model", tmp_path / "a", *options).returncode == 0
+    assert run("quantize", sdxl, tmp_path / "b", *options).returncode == 0
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert run("diff", tmp_path / "a", tmp_path / "b", "--component", "unet").returncode == 0
+
+
+def test_download_one_variant_or_component(run, hub, sdxl, tmp_path):
+    assert run("download", "hf://org/model", tmp_path / "all").returncode == 0
+    assert files_of(tmp_path / "all") == files_of(sdxl)
+    assert run("download", "hf://org/model", tmp_path / "fp16", "--variant", "fp16").returncode == 0
+    names = files_of(tmp_path / "fp16")
+    assert "unet/diffusion_pytorch_model.fp16.safetensors" in names and "unet/diffusion_pytorch_model.safetensors" not in names
+    assert run("verify", tmp_path / "fp16", "--variant", "fp16").returncode == 0
+    assert run("download", "hf://org/model", tmp_path / "vae", "--component", "vae").returncode == 0
+    assert files_of(tmp_path / "vae") == [name for name in files_of(sdxl) if name.startswith("vae/")]
+    message = one_error_line(run("download", "hf://org/model", tmp_path / "x", "--component", "vea"), 2)
+    assert "no component 'vea' among" in message
+    message = one_error_line(run("download", "hf://org/model", tmp_path / "x", "--variant", "bf16"), 3)
+    assert message.endswith("no weights of the variant 'bf16'")
+
+
+def test_a_server_without_file_lists(run, flux_model, tmp_path):
+    files = {f"/m/{name}": (flux_model / name).read_bytes() for name in files_of(flux_model)}
+    with RangeServer(files) as server:
+        found = json_of(run("inspect", f"{server.url}/m", "--json"))
+        assert found["tensor_count"] == 4 * len(tensors(0))
+        assert run("download", f"{server.url}/m", tmp_path / "out").returncode == 0
+    assert files_of(tmp_path / "out") == files_of(flux_model)
+    assert run("verify", tmp_path / "out", "--values").returncode == 0

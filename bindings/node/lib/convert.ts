@@ -45,8 +45,8 @@ export interface ConvertReport {
   converted: number;
   dataBytes: number;
   warnings: string[];
-  /** Of a pipeline; empty otherwise. */
-  components: ComponentReport[];
+  /** Of a pipeline only. */
+  components?: ComponentReport[];
 }
 
 const CONVERT_CHECKS = {

@@ -44,8 +44,8 @@ export interface VerifyReport {
   files: VerifiedFile[];
   tensors: number;
   bytes: number;
-  /** The components of a pipeline that were checked; empty otherwise. */
-  components: string[];
+  /** The components that were checked. Of a pipeline only. */
+  components?: string[];
 }
 
 /**

@@ -97,8 +97,8 @@ export interface QuantizeReport {
   /** An earlier run had finished; nothing was written. */
   upToDate: boolean;
   warnings: string[];
-  /** Of a pipeline, whose layers have names such as "unet/conv_in.weight"; empty otherwise. */
-  components: ComponentReport[];
+  /** Of a pipeline only, whose layers have names such as "unet/conv_in.weight". */
+  components?: ComponentReport[];
 }
 
 export interface ValidateOptions extends WorkOptions, DirectoryOptions {

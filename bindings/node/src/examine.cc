@@ -43,7 +43,7 @@ Napi::Value verify_report_value(Napi::Env env, const VerifyReport& report) {
   made.Set("files", files);
   made.Set("tensors", count_value(env, report.tensors));
   made.Set("bytes", count_value(env, report.bytes));
-  made.Set("components", texts_value(env, report.components));
+  if (!report.components.empty()) made.Set("components", texts_value(env, report.components));
   return made;
 }
 

@@ -94,7 +94,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("passed", Napi::Boolean::New(env, report.passed));
   made.Set("upToDate", Napi::Boolean::New(env, report.up_to_date));
   made.Set("warnings", texts_value(env, report.warnings));
-  made.Set("components", components_value(env, report.components));
+  if (!report.components.empty()) made.Set("components", components_value(env, report.components));
   return made;
 }
 

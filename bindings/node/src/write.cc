@@ -29,7 +29,7 @@ Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report) {
   made.Set("converted", count_value(env, report.converted));
   made.Set("dataBytes", count_value(env, report.data_bytes));
   made.Set("warnings", texts_value(env, report.warnings));
-  made.Set("components", components_value(env, report.components));
+  if (!report.components.empty()) made.Set("components", components_value(env, report.components));
   return made;
 }
 
