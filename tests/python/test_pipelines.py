@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 
 import numpy as np
 import pytest
 from conftest import one_error_line
 from hub_server import Hub
 from pipeline_models import add_model, flux, stable_diffusion, stable_diffusion_xl, tensors, write_index, write_shards
+from processes import signal_at
 from range_server import RangeServer
 from safetensors.numpy import load_file, save_file
 
@@ -282,6 +284,26 @@ def test_a_failing_component_leaves_nothing(run, sd, tmp_path):
         message = one_error_line_after_notes(run(command, sd, tmp_path / "out"), 3)
         assert message.startswith(f"{file}: ")
         assert sorted(os.listdir(tmp_path)) == ["sd"]
+
+
+def test_a_failing_job_leaves_the_old_output(run, sd, tmp_path):
+    out = tmp_path / "out"
+    assert run("convert", sd, out).returncode == 0
+    before = {name: (out / name).read_bytes() for name in files_of(out)}
+    file = sd / "safety_checker" / "model.safetensors"
+    os.truncate(file, file.stat().st_size - 100)
+    assert run("convert", sd, out, "--dtype", "f16").returncode == 3
+    assert {name: (out / name).read_bytes() for name in files_of(out)} == before
+    assert sorted(os.listdir(tmp_path)) == ["out", "sd"]
+
+
+def test_a_killed_job_leaves_a_hidden_directory_that_the_next_one_removes(build_dir, run, sd, tmp_path):
+    out = tmp_path / "out"
+    assert signal_at([build_dir / "ballast", "convert", sd, out], "pwrite64", 3) == -signal.SIGKILL
+    left = sorted(os.listdir(tmp_path))
+    assert len(left) == 2 and left[0].startswith(".ballast-") and left[0].endswith("-out") and left[1] == "sd"
+    assert run("convert", sd, out).returncode == 0
+    assert sorted(os.listdir(tmp_path)) == ["out", "sd"]
 
 
 def one_error_line_after_notes(result, code):
