@@ -127,9 +127,10 @@ def _name(name: str, value: Any) -> str:
     """Return a component or variant; "" for None."""
     if value is None:
         return ""
-    if not text(name, value):
+    found = text(name, value)
+    if not found:
         raise ArgumentError(f"{name} is empty")
-    return value
+    return found
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
