@@ -83,8 +83,8 @@ std::string names_of(const std::vector<PipelineEntry>& entries) {
 }
 
 std::unexpected<Error> fail_missing(const std::string& root, const PipelineEntry& entry, std::string_view what) {
-  return fail(Errc::kNotFound, "{}: the component {} of {} {}; download it", shown(join_path(root, entry.name)), quote(entry.name),
-              kPipelineFile, what);
+  return fail(Errc::kNotFound, "{}: the component {} of {} {}; download it", shown(join_path(root, entry.name)),
+              quote(entry.name), kPipelineFile, what);
 }
 
 }  // namespace
