@@ -64,7 +64,7 @@ Result<OutputTree> OutputTree::create(const std::string& path, bool resumable) {
     return fail_errno(Errc::kWrite, errno, "{}: cannot write", escape(path));
   }
   std::string staging = resumable ? target + ".incomplete" : OutputDirectory::staging_path(target);
-  if (::mkdir(staging.c_str(), 0777) != 0 && !(resumable && errno == EEXIST)) {
+  if (::mkdir(staging.c_str(), 0777) != 0 && (!resumable || errno != EEXIST)) {
     return fail_errno(Errc::kWrite, errno, "{}: cannot create the directory", escape(staging));
   }
   staging = fs::canonical(staging, error).string();

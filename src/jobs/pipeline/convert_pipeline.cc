@@ -44,7 +44,7 @@ Result<ConvertReport> convert_pipeline(const std::string& pipeline, const std::s
       TRY(write_pipeline(input, {.out = directory, .sync = options.sink.sync, .resume = options.resume, .work = options.work},
                          [&](const ComponentWork& work) -> Result<ComponentReport> {
                            ConvertReport own = TRY(convert_component(work, options));
-                           const auto made = component_report(work, ComponentAction::kConverted, own);
+                           auto made = component_report(work, ComponentAction::kConverted, own);
                            add_component(report, work, std::move(own));
                            return made;
                          }));
@@ -65,7 +65,7 @@ Result<ConvertReport> dequantize_pipeline(const std::string& pipeline, const std
         own_options.work = work.work;
         ConvertReport own =
             TRY(is_plain ? copy_component(work, options.sink) : dequantize_model(work.component.path, work.out, own_options));
-        const auto made = component_report(work, is_plain ? ComponentAction::kUnquantized : ComponentAction::kDequantized, own);
+        auto made = component_report(work, is_plain ? ComponentAction::kUnquantized : ComponentAction::kDequantized, own);
         add_component(report, work, std::move(own));
         return made;
       }));

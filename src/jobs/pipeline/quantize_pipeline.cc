@@ -98,12 +98,12 @@ Result<ComponentReport> write_component(const ComponentWork& work, const Quantiz
   if (!work.component.is_denoiser) {
     const Model model = TRY(Model::open(work.component.path, work.open));
     ConvertReport own = TRY(copy_component(work, {.sync = options.sync}));
-    const auto made = component_report(work, ComponentAction::kUnquantized, own);
+    auto made = component_report(work, ComponentAction::kUnquantized, own);
     add_report(all, work, model, std::move(own));
     return made;
   }
   QuantizeReport own = TRY(quantize_component(work, options));
-  const auto made = component_report(work, ComponentAction::kQuantized, own.layers.size() + own.unquantized, own.bytes);
+  auto made = component_report(work, ComponentAction::kQuantized, own.layers.size() + own.unquantized, own.bytes);
   add_report(all, work, std::move(own));
   return made;
 }
