@@ -31,10 +31,14 @@ Exit report(const Error& error);
 struct ReadOptions {
   bool reference = false;
   std::uint64_t max_header_mb = 100;
+  std::string component;
+  std::string variant;
 
   OpenOptions open() const;
 };
 void add_read_options(CLI::App& command, ReadOptions& options);
+// Adds --component and --variant, which add_read_options() adds as well.
+void add_directory_options(CLI::App& command, ReadOptions& options);
 
 // Opens a model whose quantized weights are decoded on reading.
 Result<Model> open_weights(const std::string& path, const ReadOptions& options);

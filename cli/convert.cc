@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "format.h"
+#include "pipeline.h"
 #include "spelling.h"
 #include "terminal.h"
 
@@ -22,7 +23,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const Spelling kSpelling{{"dtype", "--dtype"}, {"exclude", "--exclude"}, {"include", "--include"}, {"rename", "--rename"}};
+const Spelling kSpelling{{"dtype", "--dtype"},
+                         {"exclude", "--exclude"},
+                         {"include", "--include"},
+                         {"rename", "--rename"},
+                         {"dtype_rules", "--dtype GLOB=DTYPE"}};
 
 struct Options {
   std::string in;
@@ -91,21 +96,22 @@ Result<std::optional<Metadata>> change_metadata(const Options& options, Metadata
   return metadata;
 }
 
-void print_json(const Options& options, const Model& model, const ConvertReport& done, double seconds) {
-  std::vector<std::string> warnings(model.warnings().begin(), model.warnings().end());
+void print_json(const Options& options, std::span<const std::string> before, const ConvertReport& done, double seconds) {
+  std::vector<std::string> warnings(before.begin(), before.end());
   warnings.insert(warnings.end(), done.warnings.begin(), done.warnings.end());
   Json files = Json::array();
   for (const ConvertedFile& file : done.files) files.push_back({{"path", file.path}, {"size", file.bytes}});
-  const Json json{{"input", without_secrets(options.in)},
-                  {"output", options.out},
-                  {"files", std::move(files)},
-                  {"tensor_count", done.tensors},
-                  {"converted", done.converted},
-                  {"data_bytes", done.data_bytes},
-                  {"not_copied", done.not_copied},
-                  {"seconds", seconds},
-                  {"notes", done.notes},
-                  {"warnings", warnings}};
+  Json json{{"input", without_secrets(options.in)},
+            {"output", options.out},
+            {"files", std::move(files)},
+            {"tensor_count", done.tensors},
+            {"converted", done.converted},
+            {"data_bytes", done.data_bytes},
+            {"not_copied", done.not_copied},
+            {"seconds", seconds},
+            {"notes", done.notes},
+            {"warnings", warnings}};
+  if (!done.components.empty()) json["components"] = components_json(done.components);
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
@@ -119,12 +125,45 @@ void print_text(const Options& options, const ConvertReport& done, double second
         seconds < 1 ? "" : tinted(Tone::kDim, fmt::format("  ({:.1f} s, {}/s)", seconds, rate)));
 }
 
+// `before`: warnings that are printed already.
+Exit finish(const Options& options, std::span<const std::string> before, const ConvertReport& done,
+            std::chrono::steady_clock::time_point start) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    print_json(options, before, done, seconds);
+    return kDone;
+  }
+  for (const std::string& warning : done.warnings) warn(warning);
+  for (const std::string& text : done.notes) note(text);
+  print_text(options, done, seconds);
+  return kDone;
+}
+
+// All components of a pipeline.
+Exit convert_components(const Options& options, ConvertOptions convert, std::chrono::steady_clock::time_point start) {
+  if (!options.metadata.empty()) {
+    return report(
+        {.code = Errc::kInvalidArgument, .message = "--metadata: not possible for all components at once; give component"});
+  }
+  ProgressBar bar("converting");
+  convert.work = bar.work(options.threads, options.memory_limit_mb << 20);
+  auto done = convert_pipeline(options.in, options.out, convert, options.read.open());
+  bar.clear();
+  if (!done) return report(done.error(), kSpelling);
+  done->warnings = spelled(std::move(done->warnings), kSpelling);
+  return finish(options, {}, *done, start);
+}
+
 Exit run_convert(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   auto convert = convert_options(options);
   if (!convert) return report(convert.error());
   const auto model = open_to_convert(options.in, options.out, *convert, options.read.open());
-  if (!model) return report(model.error());
+  if (!model) {
+    const auto components = components_instead(model.error(), options.in, options.read.open());
+    if (!components) return report(components.error());
+    return components->empty() ? report(model.error()) : convert_components(options, *convert, start);
+  }
   if (!options.json) {
     for (const std::string& warning : model->warnings()) warn(warning);
   }
@@ -137,15 +176,7 @@ Exit run_convert(const Options& options) {
   bar.clear();
   if (!done) return report(done.error(), kSpelling);
   done->warnings = spelled(std::move(done->warnings), kSpelling);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) {
-    print_json(options, *model, *done, seconds);
-    return kDone;
-  }
-  for (const std::string& warning : done->warnings) warn(warning);
-  for (const std::string& text : done->notes) note(text);
-  print_text(options, *done, seconds);
-  return kDone;
+  return finish(options, model->warnings(), *done, start);
 }
 
 }  // namespace

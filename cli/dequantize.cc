@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "format.h"
+#include "pipeline.h"
 #include "spelling.h"
 #include "terminal.h"
 
@@ -26,24 +27,26 @@ struct Options {
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
   bool force = false;
+  ReadOptions read;
   bool json = false;
 };
 
 Exit run_dequantize(const Options& options) {
-  DequantizeOptions dequantize{.sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
+  DequantizeOptions settings{
+      .open = options.read.open(), .sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
     if (!dtype) return report(Error(dtype.error()).at("--dtype"));
-    dequantize.dtype = *dtype;
+    settings.dtype = *dtype;
   }
   if (!options.max_shard_size.empty()) {
     const auto bytes = parse_size(options.max_shard_size);
     if (!bytes) return report(Error(bytes.error()).at("--max-shard-size"));
-    dequantize.sink.max_shard_bytes = *bytes;
+    settings.sink.max_shard_bytes = *bytes;
   }
   ProgressBar bar("dequantizing");
-  dequantize.work = bar.work(options.threads, options.memory_limit_mb << 20);
-  const auto done = dequantize_model(options.in, options.out, dequantize);
+  settings.work = bar.work(options.threads, options.memory_limit_mb << 20);
+  const auto done = dequantize_model(options.in, options.out, settings);
   bar.clear();
   if (!done) return report(done.error(), {{"dtype", "--dtype"}});
   for (const std::string& warning : done->warnings) warn(warning);
@@ -57,9 +60,10 @@ Exit run_dequantize(const Options& options) {
     files.push_back({{"path", file.path}, {"size", file.bytes}});
   }
   if (options.json) {
-    const Json json{{"input", without_secrets(options.in)}, {"output", options.out},          {"files", std::move(files)},
-                    {"tensor_count", done->tensors},        {"dequantized", done->converted}, {"data_bytes", done->data_bytes},
-                    {"not_copied", done->not_copied},       {"notes", done->notes},           {"warnings", done->warnings}};
+    Json json{{"input", without_secrets(options.in)}, {"output", options.out},          {"files", std::move(files)},
+              {"tensor_count", done->tensors},        {"dequantized", done->converted}, {"data_bytes", done->data_bytes},
+              {"not_copied", done->not_copied},       {"notes", done->notes},           {"warnings", done->warnings}};
+    if (!done->components.empty()) json["components"] = components_json(done->components);
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print("{}: {} in {}, {}, {} dequantized, {} copied\n", tinted(Tone::kBold, escape(options.out)),
@@ -89,6 +93,7 @@ void add_dequantize(CLI::App& app, Run& run) {
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")
       ->check(whole_number(16, 1'048'576));
+  add_directory_options(*command, options->read);
   add_json(*command, options->json);
   command->footer(
       "MLX weights come out bit for bit as mlx.core.dequantize gives them on a CPU.\n\n"

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "display_width.h"
 #include "format.h"
+#include "pipeline.h"
 #include "table.h"
 #include "terminal.h"
 
@@ -137,7 +138,10 @@ void print_text(const Options& options, const DiffReport& found) {
 Exit run_diff(const Options& options) {
   const auto a = open_values(options.a, options.read);
   if (!a) return report(a.error());
-  const auto b = open_values(options.b, options.read);
+  ReadOptions second = options.read;  // a component may be compared with a model of its own
+  second.component.clear();
+  if (is_pipeline(options.b, second.open())) second.component = options.read.component;
+  const auto b = open_values(options.b, second);
   if (!b) return report(b.error());
   for (const Model* const model : {&*a, &*b}) {
     for (const std::string& warning : model->warnings()) warn(warning);

@@ -23,6 +23,7 @@ struct Options {
   std::string folder;
   std::vector<std::string> include;
   std::vector<std::string> exclude;
+  ReadOptions read;
   bool json = false;
 };
 
@@ -57,8 +58,12 @@ void print_text(const DownloadReport& done, double seconds) {
 Exit run_download(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("downloading");
-  const auto done =
-      download(options.uri, options.folder, {.include = options.include, .exclude = options.exclude, .work = bar.work()});
+  const auto done = download(options.uri, options.folder,
+                             {.include = options.include,
+                              .exclude = options.exclude,
+                              .component = options.read.component,
+                              .variant = options.read.variant,
+                              .work = bar.work()});
   bar.clear();
   if (!done) return report(done.error(), {{"exclude", "--exclude"}, {"include", "--include"}});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -81,6 +86,7 @@ void add_download(CLI::App& app, Run& run) {
   command->add_option("DIR", options->folder, "Output directory (default for hf://: the cache of the hub)");
   command->add_option("--include", options->include, "Download only matching files; repeatable")->type_name("GLOB");
   command->add_option("--exclude", options->exclude, "Leave out matching files; repeatable")->type_name("GLOB");
+  add_directory_options(*command, options->read);
   add_json(*command, options->json);
   for (CLI::Option* const option : command->get_options()) {
     if (option->get_items_expected_max() > 1) option->expected(1)->take_all();

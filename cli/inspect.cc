@@ -19,6 +19,7 @@
 #include "display_width.h"
 #include "format.h"
 #include "inspect_quantized.h"
+#include "pipeline.h"
 #include "table.h"
 #include "terminal.h"
 #include "tree.h"
@@ -301,10 +302,24 @@ Result<Weights> open_to_inspect(const InspectOptions& options, std::string& reas
   return Weights::as_stored(std::move(*stored));
 }
 
+Exit inspect_components(const InspectOptions& options, const std::vector<Component>& components) {
+  if (options.stats || options.filter != "*") {
+    return report({.code = Errc::kInvalidArgument,
+                   .message = fmt::format("{} shows the tensors of one component; give component {}",
+                                          options.stats ? "--stats" : "--filter", escape(components.front().name))});
+  }
+  return inspect_pipeline({.path = options.path, .tensors = options.tensors, .json = options.json, .open = options.read.open()},
+                          components);
+}
+
 Exit inspect(const InspectOptions& options) {
   std::string reason;
   const auto weights = open_to_inspect(options, reason);
-  if (!weights) return report(weights.error());
+  if (!weights) {
+    const auto components = components_instead(weights.error(), options.path, options.read.open());
+    if (!components) return report(components.error());
+    return components->empty() ? report(weights.error()) : inspect_components(options, *components);
+  }
   if (weights->stored() == nullptr) {
     if (options.stats) {
       return report({.code = Errc::kUnsupported,

@@ -190,6 +190,8 @@ Exit exit_code(const Error& error) {
 OpenOptions ReadOptions::open() const {
   return {.strictness = reference ? Strictness::kReference : Strictness::kStrict,
           .max_header_bytes = max_header_mb * 1'000'000,
+          .component = component,
+          .variant = variant,
           .stop = was_interrupted};
 }
 
@@ -209,7 +211,16 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options) {
   return stored;
 }
 
+void add_directory_options(CLI::App& command, ReadOptions& options) {
+  command.add_option("--component", options.component, "Use one component of a diffusers pipeline, such as unet")
+      ->type_name("NAME")
+      ->check(CLI::Validator([](const std::string& name) { return name.empty() ? "names no component" : ""; }, ""));
+  command.add_option("--variant", options.variant, "Use the weights of a variant, such as fp16: model.fp16.safetensors")
+      ->type_name("NAME");
+}
+
 void add_read_options(CLI::App& command, ReadOptions& options) {
+  add_directory_options(command, options);
   command.add_option("--max-header-mb", options.max_header_mb, "Accept headers of at most MB megabytes (default 100)")
       ->type_name("MB")
       ->check(whole_number(1, 1'000'000));
@@ -269,10 +280,12 @@ void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, 
 Exit report(const Error& error) {
   // Settings that several commands have.
   static const Spelling common{{"allow_loss", "--allow-loss"},
+                               {"component", "--component"},
                                {"force", "--force"},
                                {"max_header_bytes", "--max-header-mb"},
                                {"max_shard_size", "--max-shard-size"},
-                               {"memory_limit", "--memory-limit"}};
+                               {"memory_limit", "--memory-limit"},
+                               {"variant", "--variant"}};
   complain("ballast: " + spelled(error.message, common));
   return exit_code(error);
 }

@@ -15,6 +15,7 @@
 
 #include "command.h"
 #include "format.h"
+#include "pipeline.h"
 #include "quality_table.h"
 #include "settings.h"
 #include "table.h"
@@ -69,6 +70,7 @@ void print_json(const Options& options, const QuantizeConfig& config, const Quan
             {"notes", done.notes},
             {"warnings", done.warnings}};
   json.update(report_json(done));
+  if (!done.components.empty()) json["components"] = components_json(done.components);
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
@@ -81,9 +83,33 @@ void print_bits(const QuantizeReport& done, std::uint64_t target) {
         shares.empty() ? "nothing quantized" : fmt::to_string(fmt::join(shares, ", ")));
 }
 
-Result<QuantizeReport> validate_output(const Model& model, const Options& options, const QuantizeConfig& config) {
-  ProgressBar bar("validating");
-  return validate_model(model, options.out, {.min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)});
+// What is quantized: a model, or the components of a pipeline.
+struct Input {
+  std::optional<Model> model;  // empty: a pipeline
+
+  Result<QuantizePlan> plan(const Options& options, const QuantizeOptions& work) const {
+    return model ? plan_quantize(*model, options.out, work)
+                 : plan_quantize_pipeline(options.in, options.out, work, options.read.open());
+  }
+  Result<QuantizeReport> quantize(const Options& options, const QuantizeOptions& work) const {
+    return model ? quantize_model(*model, options.out, work)
+                 : quantize_pipeline(options.in, options.out, work, options.read.open());
+  }
+  Result<QuantizeReport> validate(const Options& options, const QuantizeConfig& config) const {
+    ProgressBar bar("validating");
+    const ValidateOptions validate{.min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)};
+    return model ? validate_model(*model, options.out, validate)
+                 : validate_pipeline(options.in, options.out, validate, options.read.open());
+  }
+};
+
+Result<Input> open_input(const Options& options) {
+  auto model = open_weights(options.in, options.read);
+  if (model) return Input{.model = std::move(*model)};
+  const auto components = components_instead(model.error(), options.in, options.read.open());
+  if (!components) return std::unexpected(components.error());
+  if (components->empty()) return std::unexpected(std::move(model.error()));
+  return Input{};
 }
 
 // Copies what the files do not record.
@@ -107,17 +133,18 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
                         {"parameters", layer.parameters},
                         {"bytes", layer.bytes}});
     }
-    const Json json{{"input", without_secrets(options.in)},
-                    {"output", options.out},
-                    {"dry_run", true},
-                    {"format", name(config.format)},
-                    {"modality", name(plan.modality)},
-                    {"key", plan.key},
-                    {"left_out", plan.left_out},
-                    {"notes", plan.notes},
-                    {"source_bytes", plan.source_bytes},
-                    {"bytes", plan.bytes},
-                    {"layers", std::move(layers)}};
+    Json json{{"input", without_secrets(options.in)},
+              {"output", options.out},
+              {"dry_run", true},
+              {"format", name(config.format)},
+              {"modality", name(plan.modality)},
+              {"key", plan.key},
+              {"left_out", plan.left_out},
+              {"notes", plan.notes},
+              {"source_bytes", plan.source_bytes},
+              {"bytes", plan.bytes},
+              {"layers", std::move(layers)}};
+    if (!plan.components.empty()) json["components"] = components_json(plan.components);
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
     return;
   }
@@ -143,9 +170,11 @@ Exit run_quantize(const Options& options) {
   if (!settings) return report(settings.error());
   const QuantizeConfig& config = settings->config;
   for (const std::string& warning : settings->warnings) warn(warning);
-  const auto model = open_weights(options.in, options.read);
-  if (!model) return report(model.error());
-  for (const std::string& warning : model->warnings()) warn(warning);
+  const auto input = open_input(options);
+  if (!input) return report(input.error());
+  if (input->model) {
+    for (const std::string& warning : input->model->warnings()) warn(warning);
+  }
 
   ProgressBar bar(options.dry_run ? "planning" : "quantizing");
   QuantizeOptions work{.config = config,
@@ -163,28 +192,30 @@ Exit run_quantize(const Options& options) {
     return show(at, total, what);
   };
   if (options.dry_run) {
-    const auto plan = plan_quantize(*model, options.out, work);
+    const auto plan = input->plan(options, work);
     bar.clear();
     if (!plan) return report(plan.error(), settings->spelling);
     note_format();
     for (const std::string& text : plan->notes) note(text);
+    note_unquantized(plan->components);
     print_plan(options, config, *plan);
     return kDone;
   }
-  auto done = quantize_model(*model, options.out, work);
+  auto done = input->quantize(options, work);
   bar.clear();
   if (!done) return report(done.error(), settings->spelling);
   note_format();
   for (const std::string& text : done->notes) note(text);
   done->warnings = spelled(std::move(done->warnings), settings->spelling);
   for (const std::string& warning : done->warnings) warn(warning);
+  note_unquantized(done->components);
   const bool was_done = done->up_to_date;
   if (was_done && !options.json && !options.validate) {
     print("{}: already up to date\n", tinted(Tone::kBold, escape(options.out)));
     return kDone;
   }
   if (options.validate || was_done) {
-    auto validated = validate_output(*model, options, config);
+    auto validated = input->validate(options, config);
     if (!validated) return report(validated.error());
     if (!was_done) {
       for (std::size_t i = 0; i < validated->layers.size(); ++i) take_over(validated->layers[i], done->layers[i]);
@@ -194,6 +225,7 @@ Exit run_quantize(const Options& options) {
     validated->not_copied = std::move(done->not_copied);
     validated->notes = std::move(done->notes);
     validated->left_out = std::move(done->left_out);
+    validated->components = std::move(done->components);
     validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
     *done = std::move(*validated);
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 
 #include "command.h"
 #include "format.h"
+#include "pipeline.h"
 #include "quality_table.h"
 #include "terminal.h"
 
@@ -39,13 +41,29 @@ Json usual_bits(const QuantizeReport& report) {
   return most == parameters.end() ? Json(nullptr) : Json(most->first);
 }
 
-Exit run_validate(const Options& options) {
-  const auto model = open_weights(options.original, options.read);
-  if (!model) return report(model.error());
+// The options for the quantized model, which has no variants, and is a pipeline or one component of it.
+OpenOptions open_quantized(const Options& options) {
+  OpenOptions open = options.read.open();
+  open.variant.clear();
+  const std::string component = std::exchange(open.component, {});
+  if (is_pipeline(options.quantized, open)) open.component = component;
+  return open;
+}
+
+Result<QuantizeReport> validate(const Options& options) {
   ProgressBar bar("validating");
-  const auto found =
-      validate_model(*model, options.quantized, {.min_accuracy = options.min_accuracy, .work = bar.work(options.threads)});
-  bar.clear();
+  const ValidateOptions validate{
+      .open = open_quantized(options), .min_accuracy = options.min_accuracy, .work = bar.work(options.threads)};
+  const auto model = open_weights(options.original, options.read);
+  if (model) return validate_model(*model, options.quantized, validate);
+  const auto components = components_instead(model.error(), options.original, options.read.open());
+  if (!components) return std::unexpected(components.error());
+  if (components->empty()) return std::unexpected(model.error());
+  return validate_pipeline(options.original, options.quantized, validate, options.read.open());
+}
+
+Exit run_validate(const Options& options) {
+  const auto found = validate(options);
   if (!found) return report(found.error());
   for (const std::string& text : found->notes) note(text);
   for (const std::string& warning : found->warnings) warn(warning);
@@ -57,6 +75,7 @@ Exit run_validate(const Options& options) {
               {"quantization_time_s", nullptr}};  // the files do not record it
     json.update(report_json(*found));
     json["warnings"] = found->warnings;
+    if (!found->components.empty()) json["components"] = components_json(found->components);
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
     print("{}: {}  ({} quantized, {} left unquantized)\n", tinted(Tone::kBold, escape(without_secrets(options.quantized))),

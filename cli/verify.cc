@@ -35,21 +35,25 @@ void print_json(const std::string& path, const VerifyReport& found) {
   Json checks = Json::array();
   for (const std::string& check : found.checks) checks.push_back({{"name", check}, {"ok", count_defects(found, check) == 0}});
   Json defects = Json::array();
-  for (const Defect& defect : found.defects) defects.push_back({{"check", defect.check}, {"message", defect.message}});
+  for (const Defect& defect : found.defects) {
+    defects.push_back({{"check", defect.check}, {"message", defect.message}});
+    if (!defect.component.empty()) defects.back()["component"] = defect.component;
+  }
   Json files = Json::array();
   for (const VerifiedFile& file : found.files) {
     files.push_back({{"path", file.path}, {"size", file.size}, {"tensors", file.tensors}});
     if (!file.sha256.empty()) files.back()["sha256"] = file.sha256;
   }
-  const Json json{{"path", path},
-                  {"ok", found.ok()},
-                  {"checks", std::move(checks)},
-                  {"defects", std::move(defects)},
-                  {"skipped", found.skipped},
-                  {"warnings", found.warnings},
-                  {"files", std::move(files)},
-                  {"tensor_count", found.tensors},
-                  {"bytes", found.bytes}};
+  Json json{{"path", path},
+            {"ok", found.ok()},
+            {"checks", std::move(checks)},
+            {"defects", std::move(defects)},
+            {"skipped", found.skipped},
+            {"warnings", found.warnings},
+            {"files", std::move(files)},
+            {"tensor_count", found.tensors},
+            {"bytes", found.bytes}};
+  if (!found.components.empty()) json["components"] = found.components;
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 

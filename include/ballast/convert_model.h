@@ -9,6 +9,7 @@
 #include <ballast/error.h>
 #include <ballast/metadata.h>
 #include <ballast/model.h>
+#include <ballast/pipeline.h>
 #include <ballast/sink.h>
 #include <ballast/work.h>
 
@@ -54,8 +55,9 @@ struct ConvertReport {
   std::uint64_t tensors = 0;
   std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized
   std::uint64_t data_bytes = 0;
-  std::vector<std::string> not_copied;  // files of the model directory that are not in the output, sorted
-  std::vector<std::string> notes;       // worth knowing, and harmless
+  std::vector<std::string> not_copied;      // files of the model directory that are not in the output, sorted
+  std::vector<ComponentReport> components;  // of a pipeline
+  std::vector<std::string> notes;           // worth knowing, and harmless
   std::vector<std::string> warnings;
 };
 
@@ -70,5 +72,15 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
 // model that no scheme can decode is opened as it is stored.
 Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
                               const OpenOptions& open = {});
+
+// Converts all components of a diffusers pipeline; see list_components(). The directory has the same structure, and appears when
+// all of it is complete: components without weights and the files of the root are copied. Options that name tensors are refused.
+// With `resume`, finished components are kept as well.
+Result<ConvertReport> convert_pipeline(const std::string& pipeline, const std::string& directory,
+                                       const ConvertOptions& options = {}, const OpenOptions& open = {});
+
+// Converts what a path stands for: a model, as open_to_convert() opens it, or a pipeline.
+Result<ConvertReport> convert_path(const std::string& source, const std::string& path, const ConvertOptions& options = {},
+                                   const OpenOptions& open = {});
 
 }  // namespace ballast

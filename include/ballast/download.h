@@ -12,6 +12,8 @@ namespace ballast {
 struct DownloadOptions {
   std::vector<std::string> include;  // globs of file names to download; empty: all files
   std::vector<std::string> exclude;  // globs of file names to leave out; applied after `include`
+  std::string component;             // of a diffusers pipeline: download only this subfolder, to a subfolder of that name
+  std::string variant;               // download only these weights, such as fp16; empty: all
   bool sync = true;                  // flush the files to disk before returning
   WorkOptions work;                  // only `progress` and `stop` are used
 };

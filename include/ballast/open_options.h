@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <ballast/work.h>
 
@@ -22,6 +23,8 @@ struct OpenOptions {
   Strictness strictness = Strictness::kStrict;
   std::uint64_t max_header_bytes = 100'000'000;
   bool writable_views = false;  // writes to views are private to this process; the file does not change
+  std::string component;        // of a diffusers pipeline: opens this subfolder of the path, see <ballast/pipeline.h>
+  std::string variant;          // such as fp16: opens model.fp16.safetensors instead of model.safetensors
   StopToken stop;               // also cancels later reads from a server
 };
 

@@ -9,6 +9,7 @@
 #include <ballast/convert_model.h>
 #include <ballast/error.h>
 #include <ballast/model.h>
+#include <ballast/pipeline.h>
 #include <ballast/quality.h>
 #include <ballast/quantize_config.h>
 #include <ballast/tensor.h>
@@ -56,6 +57,8 @@ struct CalibrationReport {
 struct QuantizeReport {
   std::vector<LayerReport> layers;   // quantized tensors, in model order
   std::uint64_t unquantized = 0;     // tensors left unquantized
+  std::uint64_t unquantized_parameters = 0;
+  std::uint64_t unquantized_bytes = 0;
   std::vector<std::string> files;    // weight files
   std::uint64_t source_bytes = 0;    // size of the weight files read
   std::uint64_t bytes = 0;           // size of the weight files written
@@ -64,13 +67,13 @@ struct QuantizeReport {
   double bits_per_weight_total = 0;  // the same over all tensors, unquantized ones included
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
-  bool passed = true;                   // every layer reaches min_accuracy
-  bool up_to_date = false;              // an earlier run had finished; nothing was written, and `layers` is empty
-  std::vector<std::string> not_copied;  // files of the model directory that are not in the output, sorted
-  std::vector<std::string> notes;       // worth knowing, and harmless
+  bool passed = true;                       // every layer reaches min_accuracy
+  bool up_to_date = false;                  // an earlier run had finished; nothing was written, and `layers` is empty
+  std::vector<ComponentReport> components;  // of a pipeline, whose layers have names such as "unet/conv_in.weight"
+  std::vector<std::string> not_copied;      // files of the model directory that are not in the output, sorted
+  std::vector<std::string> left_out;        // tensors of the model that are not in the output
+  std::vector<std::string> notes;           // worth knowing, and harmless, such as how tensors were arranged for mlx-lm
   std::vector<std::string> warnings;
-  std::vector<std::string> notes;     // how tensors were arranged for mlx-lm
-  std::vector<std::string> left_out;  // tensors of the model that are not in the output
 
   double compression_ratio() const { return bytes == 0 ? 1 : static_cast<double>(source_bytes) / static_cast<double>(bytes); }
 };
@@ -99,14 +102,27 @@ struct QuantizePlan {
   std::uint64_t source_bytes = 0;    // size of the weight files that would be read
   std::uint64_t bytes = 0;           // total of all layers
   Modality modality = Modality::kUnknown;
-  std::string key;                    // hash of the settings and the model's files: equal plans have equal keys
-  std::vector<std::string> notes;     // how tensors would be arranged for mlx-lm
-  std::vector<std::string> left_out;  // tensors of the model that would not be in the output
+  std::string key;                          // hash of the settings and the model's files: equal plans have equal keys
+  std::vector<ComponentReport> components;  // of a pipeline
+  std::vector<std::string> notes;           // how tensors would be arranged for mlx-lm
+  std::vector<std::string> left_out;        // tensors of the model that would not be in the output
 };
 
 // Computes what quantize_model() would do, without writing anything. Quantizes layers on trial where the plan depends on the
 // values: to choose bits that reach min_accuracy or a target size, and to choose column scales. Otherwise reads no weights.
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options = {});
+
+// Quantizes the components of a diffusers pipeline that denoise: transformer, unet, prior, controlnet. The directory has the same
+// structure, and appears when all of it is complete. Text encoders, VAE and other components are copied unquantized; to quantize
+// one of them, open it with OpenOptions::component. With `resume`, finished components are kept as well.
+Result<QuantizeReport> quantize_pipeline(const std::string& pipeline, const std::string& directory,
+                                         const QuantizeOptions& options = {}, const OpenOptions& open = {});
+Result<QuantizePlan> plan_quantize_pipeline(const std::string& pipeline, const std::string& directory,
+                                            const QuantizeOptions& options = {}, const OpenOptions& open = {});
+
+// Quantizes what a path stands for: a model, as open_stored() opens it, or a pipeline.
+Result<QuantizeReport> quantize_path(const std::string& source, const std::string& directory, const QuantizeOptions& options = {},
+                                     const OpenOptions& open = {});
 
 struct ValidateOptions {
   OpenOptions open;         // for the quantized model
@@ -118,6 +134,15 @@ struct ValidateOptions {
 // Unquantized tensors must be identical byte for byte.
 Result<QuantizeReport> validate_model(const Model& original, const std::string& quantized, const ValidateOptions& options = {});
 
+// Compares a pipeline with what quantize_pipeline() wrote. `open` is for the original. Components that are not quantized must be
+// identical.
+Result<QuantizeReport> validate_pipeline(const std::string& original, const std::string& quantized,
+                                         const ValidateOptions& options = {}, const OpenOptions& open = {});
+
+// Validates against what a path stands for: a model, as open_stored() opens it, or a pipeline.
+Result<QuantizeReport> validate_path(const std::string& original, const std::string& quantized,
+                                     const ValidateOptions& options = {}, const OpenOptions& open = {});
+
 struct DequantizeOptions {
   OpenOptions open;
   std::optional<DType> dtype;  // F64, F32, F16 or BF16; default: the original dtype of each tensor
@@ -126,7 +151,8 @@ struct DequantizeOptions {
   WorkOptions work;
 };
 
-// Writes the dequantized weights to `path`; create_sink() describes which paths are accepted. For MLX models the values are
+// Writes the dequantized weights to `path`. Of a pipeline, dequantizes the quantized components and copies the others, as
+// quantize_pipeline() does; create_sink() describes which paths are accepted. For MLX models the values are
 // bit-identical to those of mlx.core.dequantize on a CPU.
 Result<ConvertReport> dequantize_model(const std::string& quantized, const std::string& path,
                                        const DequantizeOptions& options = {});

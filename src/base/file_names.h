@@ -26,6 +26,7 @@ struct KnownFile {
 inline constexpr std::string_view kConfigFile = "config.json";
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 inline constexpr std::string_view kModulesFile = "modules.json";  // of sentence-transformers
+inline constexpr std::string_view kPipelineFile = "model_index.json";  // names the components of a diffusers pipeline
 inline constexpr std::string_view kQuantizationConfigFile = "quantization_config.json";
 inline constexpr std::string_view kParquetMetadataFile = "metadata.json";
 inline constexpr std::string_view kTimeAwareFile = "timeaware.safetensors";
@@ -43,13 +44,16 @@ inline constexpr std::array<std::string_view, 6> kUsualStems{
     kModelStem, "weights", "adapter_model", kConsolidatedStem, "diffusion_pytorch_model", "pytorch_lora_weights"};
 
 // Names of a model in one file. The first one that exists is used.
-inline constexpr std::array<std::string_view, 3> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx"};
+inline constexpr std::array<std::string_view, 4> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx",
+                                                              "diffusion_pytorch_model.safetensors"};
 
 inline constexpr std::array kKnownFiles{
     KnownFile{.name = "added_tokens.json", .role = FileRole::kCompanion},
     KnownFile{.name = "chat_template.jinja", .role = FileRole::kCompanion},
     KnownFile{.name = "chat_template.json", .role = FileRole::kCompanion},
     KnownFile{.name = kConfigFile, .role = FileRole::kConfig},
+    KnownFile{.name = kSingleFiles[3], .role = FileRole::kWeights},
+    KnownFile{.name = "diffusion_pytorch_model.safetensors.index.json", .role = FileRole::kIndex},
     KnownFile{.name = kEqualizationFile, .role = FileRole::kSideWeights},
     KnownFile{.name = "generation_config.json", .role = FileRole::kCompanion},
     KnownFile{.name = kHfQuantConfigFile, .role = FileRole::kQuantization},
@@ -57,12 +61,13 @@ inline constexpr std::array kKnownFiles{
     KnownFile{.name = kParquetMetadataFile, .role = FileRole::kCompanion},  // other programs use this name too
     KnownFile{.name = kSingleFiles[0], .role = FileRole::kWeights},
     KnownFile{.name = kIndexFile, .role = FileRole::kIndex},
-    KnownFile{.name = "model_index.json", .role = FileRole::kCompanion},
+    KnownFile{.name = kPipelineFile, .role = FileRole::kCompanion},
     KnownFile{.name = "preprocessor_config.json", .role = FileRole::kCompanion},
     KnownFile{.name = "processor_config.json", .role = FileRole::kCompanion},
     KnownFile{.name = kQuantConfigFile, .role = FileRole::kQuantization},
     KnownFile{.name = kQuantizationConfigFile, .role = FileRole::kQuantization},
     KnownFile{.name = kQuantizeConfigFile, .role = FileRole::kQuantization},
+    KnownFile{.name = "scheduler_config.json", .role = FileRole::kCompanion},
     KnownFile{.name = "sentencepiece.bpe.model", .role = FileRole::kCompanion},
     KnownFile{.name = "special_tokens_map.json", .role = FileRole::kCompanion},
     KnownFile{.name = "spiece.model", .role = FileRole::kCompanion},
@@ -93,23 +98,34 @@ bool has_file_suffix(std::string_view name);
 // Whether an output of this name is one file, not a directory.
 bool is_single_file(std::string_view path);
 
-// The parts of model-00001-of-00003.safetensors, with any number of digits.
+// The parts of model-00001-of-00003.safetensors, with any number of digits. Older versions of diffusers put a variant behind the
+// numbers: model-00001-of-00003.fp16.safetensors.
 struct ShardName {
   std::string_view before;  // model-
   std::uint32_t number;
   std::size_t digits;
-  std::string_view after;  // -of-00003
+  std::string_view after;  // -of-00003, or -of-00003.fp16
   std::uint32_t count;
 };
 std::optional<ShardName> parse_shard_name(std::string_view name);
 
 // The part of a weights file's name that its shards and its index share: adapter_model for adapter_model.safetensors and for
 // adapter_model-00001-of-00002.safetensors; consolidated for consolidated.01.safetensors. "model" for a name that is not of
-// SafeTensors.
+// SafeTensors. A variant is not part of it.
 std::string_view stem_of(std::string_view name);
 
 // consolidated.01.safetensors: a shard of Mistral or Meta whose name has no count. Returns its number.
 std::optional<std::uint32_t> parse_consolidated_name(std::string_view name);
+
+// A weight file or an index of which a directory may contain several variants: model.safetensors and model.fp16.safetensors,
+// diffusion_pytorch_model.fp16-00001-of-00002.safetensors, model.safetensors.index.fp16.json.
+struct VariantName {
+  enum class Kind : std::uint8_t { kSingle, kShard, kIndex };
+  std::string_view stem;     // model or diffusion_pytorch_model
+  std::string_view variant;  // fp16; empty for plain weights
+  Kind kind;
+};
+std::optional<VariantName> parse_variant_name(std::string_view name);
 
 // model-00001-of-00003.parquet and the like.
 bool is_parquet_part(std::string_view name);

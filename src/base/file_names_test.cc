@@ -10,7 +10,7 @@ TEST(FileNames, StemIsSharedByFileShardsAndIndex) {
   EXPECT_EQ(stem_of("diffusion_pytorch_model-00001-of-00002.safetensors"), "diffusion_pytorch_model");
   EXPECT_EQ(stem_of("diffusion_pytorch_model.safetensors.index.json"), "diffusion_pytorch_model");
   EXPECT_EQ(stem_of("consolidated.01.safetensors"), "consolidated");
-  EXPECT_EQ(stem_of("model.fp16.safetensors"), "model.fp16");
+  EXPECT_EQ(stem_of("model.fp16.safetensors"), "model");
 }
 
 TEST(FileNames, OtherNamesHaveTheUsualStem) {

@@ -66,6 +66,7 @@ class Sorter {
     for (const std::string& path : weights) own_.insert(file_name(path));
     own_.insert(stem_of_files(weights) + std::string(kIndexSuffix));
     own_.emplace(kIndexFile);
+    add_indexes_of_variants(weights);
     if (is_parquet_) own_.emplace(kParquetMetadataFile);
   }
 
@@ -86,6 +87,22 @@ class Sorter {
            std::ranges::none_of(files_, [&](const ListedFile& other) {
              return other.name.starts_with(folder + "/") && other.name.ends_with(kSafetensorsSuffix);
            });
+  }
+
+  // model.safetensors.index.fp16.json of model.fp16-00001-of-00002.safetensors.
+  void add_indexes_of_variants(std::span<const std::string> weights) {
+    for (const std::string& path : weights) {
+      const std::string name = file_name(path);
+      const auto shard = parse_variant_name(name);
+      if (!shard || shard->variant.empty()) continue;
+      for (const ListedFile& file : files_) {
+        const auto index = parse_variant_name(file.name);
+        const bool is_own = index && index->kind == VariantName::Kind::kIndex && index->stem == shard->stem &&
+                            index->variant == shard->variant;
+        if (is_own) own_.insert(file.name);
+      }
+      return;  // all are of one variant
+    }
   }
 
   static constexpr std::string_view kUnfinishedSuffix = ".incomplete";  // of a download

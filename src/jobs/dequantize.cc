@@ -14,6 +14,8 @@
 #include "convert/nonfinite.h"
 #include "format/safetensors/layout.h"
 #include "jobs/companions.h"
+#include "jobs/pipeline/dequantize_pipeline.h"
+#include "jobs/pipeline/write_pipeline.h"
 #include "model/identity.h"
 #include "model/sink.h"
 #include "output/occupied.h"
@@ -151,7 +153,11 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   if (options.dtype && !is_wide_float(*options.dtype)) {
     return fail(Errc::kInvalidArgument, "dtype is {}, it must be F64, F32, F16 or BF16", name(*options.dtype));
   }
-  const Weights weights = TRY(Weights::open(quantized, options.open));
+  auto opened = Weights::open(quantized, options.open);
+  if (!opened && TRY(is_pipeline_instead(opened.error(), quantized, options.open))) {
+    return dequantize_pipeline(quantized, path, options);
+  }
+  const Weights weights = TRY(std::move(opened));
   if (weights.scheme() == kPlain) {
     return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));
   }

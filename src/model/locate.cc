@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/safetensors/magic.h"
+#include "model/pipeline.h"
+#include "model/variants.h"
 #include "source/path/hub_folder.h"
 #include "source/uri.h"
 
@@ -18,6 +20,13 @@ namespace {
 
 constexpr const char* kNoWeights =
     "no weights found; expected model.safetensors.index.json, model.safetensors, weights.safetensors or weights.mlx";
+
+bool is_variant_index(std::string_view name) {
+  const auto variant = parse_variant_name(name);
+  return variant && variant->kind == VariantName::Kind::kIndex;
+}
+
+bool is_index_name(std::string_view name) { return name.ends_with(".index.json") || is_variant_index(name); }
 
 std::string ignored(const std::string& path, std::string_view used) {
   return fmt::format("{} is ignored because {} is used", shown(path), used);
@@ -74,7 +83,8 @@ Result<std::vector<std::string>> find_shards(const std::set<std::string>& names)
 Result<std::string> choose_index(const std::set<std::string>& names) {
   if (names.contains(std::string(kIndexFile))) return std::string(kIndexFile);
   std::vector<std::string> found;
-  std::ranges::copy_if(names, std::back_inserter(found), [](const std::string& name) { return name.ends_with(kIndexSuffix); });
+  std::ranges::copy_if(names, std::back_inserter(found),
+                       [](const std::string& name) { return name.ends_with(kIndexSuffix) || is_variant_index(name); });
   if (found.empty()) return std::string();
   if (found.size() == 1) return found.front();
   return fail(Errc::kUnsupported, "several indexes, including {} and {}; give the path of the one to open", quote(found[0]),
@@ -185,36 +195,61 @@ Location locate_file(std::string path) {
   return location;
 }
 
+Result<void> refuse_pipeline(const Place& place, const std::set<std::string>& names) {
+  if (!names.contains(std::string(kPipelineFile))) return {};
+  const auto entries = TRY(read_pipeline(*place.folder));
+  return entries.empty() ? Result<void>() : fail_pipeline(place.path, entries);
+}
+
+// The weights of one variant.
+Result<Location> locate_folder(const Place& place, const ReadOptions& options) {
+  auto names = TRY(list_names(*place.folder));
+  TRY(refuse_pipeline(place, names));
+  auto chosen = choose_variant(std::move(names), place.variant);
+  if (!chosen) return fail_at(shown(place.path), chosen.error());
+  auto location = locate_in(place.path, chosen->names, options);
+  if (location) location->warnings.insert(location->warnings.begin(), chosen->warnings.begin(), chosen->warnings.end());
+  return location;
+}
+
 }  // namespace
 
-Result<Place> find_place(const std::string& given, const ReadOptions& options) {
-  auto path = pin_path(given, options);
+Result<Place> find_place(const std::string& given, const OpenOptions& options) {
+  const ReadOptions read = read_options(options);
+  auto path = pin_path(given, read);
   if (!path) return fail_at(shown(given), path.error());
-  Place place{.path = std::move(*path), .folder = {}};
-  if (is_folder(place.path)) place.folder = TRY(Folder::list(place.path, options));
+  if (!options.component.empty()) path = component_folder(*path, options.component, read);
+  if (!path) return std::unexpected(path.error());
+  Place place{.path = std::move(*path), .folder = {}, .variant = options.variant};
+  if (is_folder(place.path)) place.folder = TRY(Folder::list(place.path, read));
   return place;
 }
 
 Result<Location> locate(Place place, const ReadOptions& options) {
-  if (!place.folder && !file_name(place.path).ends_with(".index.json")) return locate_file(std::move(place.path));
-  Location location =
-      TRY(place.folder ? locate_in(place.path, TRY(list_names(*place.folder)), options) : locate_index(place.path, options));
+  if (!place.folder && !place.variant.empty()) {
+    return fail(Errc::kInvalidArgument, "{}: variant is {}, but this is a file; give its directory", shown(place.path),
+                quote(place.variant));
+  }
+  if (!place.folder && !is_index_name(file_name(place.path))) return locate_file(std::move(place.path));
+  Location location = TRY(place.folder ? locate_folder(place, options) : locate_index(place.path, options));
   location.folder = place.folder ? std::move(*place.folder) : Folder(parent_path(place.path), options);
   return location;
 }
 
-Result<Location> locate(const std::string& given, const ReadOptions& options) {
-  return locate(TRY(find_place(given, options)), options);
+Result<Location> locate(const std::string& given, const OpenOptions& options) {
+  return locate(TRY(find_place(given, options)), read_options(options));
 }
 
-Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options) {
+Result<Location> locate_pretrained(const std::string& given, const OpenOptions& options) {
   const auto error_here = [&](Errc code, std::string message) {
     return fail_at(shown(given), Error{.code = code, .message = std::move(message)});
   };
   Place place = TRY(find_place(given, options));
   if (!place.folder) return error_here(Errc::kNotFound, "not a directory");
   const auto names = TRY(list_names(*place.folder));
+  TRY(refuse_pipeline(place, names));
   if (!names.contains(std::string(kConfigFile))) return error_here(Errc::kNotFound, "no config.json");
+  if (!place.variant.empty()) return locate(std::move(place), read_options(options));
 
   Location location;
   std::string_view used;
@@ -227,7 +262,7 @@ Result<Location> locate_pretrained(const std::string& given, const ReadOptions& 
     }
     used = name;
     if (used == kIndexFile) {
-      auto found = TRY(locate_index(join_path(place.path, name), options));
+      auto found = TRY(locate_index(join_path(place.path, name), read_options(options)));
       location = std::move(found);
     } else {
       location.files = {join_path(place.path, name)};

@@ -15,8 +15,10 @@ namespace ballast {
 struct Place {
   std::string path;              // pinned; see pin_path()
   std::optional<Folder> folder;  // listed; empty for a file
+  std::string variant;           // OpenOptions::variant
 };
-Result<Place> find_place(const std::string& given, const ReadOptions& options = {});
+// Also resolves OpenOptions::component.
+Result<Place> find_place(const std::string& given, const OpenOptions& options = {});
 
 // The files of a model.
 struct Location {
@@ -28,9 +30,9 @@ struct Location {
 };
 
 Result<Location> locate(Place place, const ReadOptions& options = {});
-Result<Location> locate(const std::string& given, const ReadOptions& options = {});
+Result<Location> locate(const std::string& given, const OpenOptions& options = {});
 
 // Locates the files that an inference runtime loads: the directory must have a config.json and weights under one of four names.
-Result<Location> locate_pretrained(const std::string& given, const ReadOptions& options = {});
+Result<Location> locate_pretrained(const std::string& given, const OpenOptions& options = {});
 
 }  // namespace ballast

@@ -59,7 +59,7 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Result<Model> Model::open(const std::string& path, const OpenOptions& options) {
-  auto location = locate(path, read_options(options));
+  auto location = locate(path, options);
   if (!location) return std::unexpected(location.error());
   return open_at(path, std::move(*location), options);
 }
@@ -71,7 +71,7 @@ Result<Model> ModelAccess::open(const std::string& given, Place place, const Ope
 }
 
 Result<Model> load_pretrained(const std::string& directory, const OpenOptions& options) {
-  auto location = locate_pretrained(directory, read_options(options));
+  auto location = locate_pretrained(directory, options);
   if (!location) return std::unexpected(location.error());
   return Model::open_at(directory, std::move(*location), options);
 }

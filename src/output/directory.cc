@@ -112,7 +112,7 @@ OutputDirectory::~OutputDirectory() {
   if (!staging_.empty()) fs::remove_all(staging_, ignored);
 }
 
-Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
+Result<std::string> OutputDirectory::resolve(const std::string& path) {
   std::error_code error;
   const fs::path whole = fs::exists(path, error) ? fs::canonical(path, error) : fs::absolute(path, error).lexically_normal();
   std::string target = whole.has_filename() ? whole.string() : whole.parent_path().string();
@@ -120,6 +120,16 @@ Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
 
   TRY(check_not_cached(path));
   remove_stale(target);
+  return target;
+}
+
+std::string OutputDirectory::staging_path(const std::string& target) {
+  return hidden_name(folder_of(target)) + staging_suffix(target);
+}
+
+Result<OutputDirectory> OutputDirectory::create(const std::string& path) {
+  std::string target = TRY(resolve(path));
+  std::error_code error;
   if (!fs::exists(target, error)) {
     if (fs::is_symlink(path, error)) return fail(Errc::kWrite, "{}: cannot write: it is a broken symbolic link", escape(path));
     if (::access(folder_of(target).c_str(), W_OK) != 0) return fail_in_folder(path, errno);
@@ -174,7 +184,7 @@ Result<void> OutputDirectory::fill(std::vector<OutputFile>& files, bool sync) co
 }
 
 Result<void> OutputDirectory::stage(std::vector<OutputFile>& files, bool sync) {
-  std::string staging = hidden_name(folder_of(path_)) + staging_suffix(path_);
+  std::string staging = staging_path(path_);
   if (::mkdir(staging.c_str(), 0777) != 0) return fail_here(path_, "cannot create the directory", errno);
   staging_ = std::move(staging);
   lock_ = lock_directory(staging_);

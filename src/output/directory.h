@@ -27,6 +27,11 @@ class OutputDirectory {
   // Also removes the leftovers of processes that died in commit() for this directory.
   static Result<OutputDirectory> create(const std::string& path);
 
+  // The absolute path of an output directory, which need not exist. Also removes the leftovers.
+  static Result<std::string> resolve(const std::string& path);
+  // An unused path beside `target` for its new content, which the next resolve() removes unless it is locked.
+  static std::string staging_path(const std::string& target);
+
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&&) = delete;
   ~OutputDirectory();

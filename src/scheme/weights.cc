@@ -35,7 +35,7 @@ Weights::~Weights() = default;
 const WeightsReader& reader_of(const Weights& weights) { return *weights.state_->reader; }
 
 Result<Weights> Weights::open(const std::string& path, const OpenOptions& options) {
-  Place place = TRY(find_place(path, read_options(options)));
+  Place place = TRY(find_place(path, options));
   if (is_parquet_model(place)) {
     return Weights(std::make_unique<State>(TRY(open_parquet_reader(path, std::move(*place.folder), options))));
   }
@@ -43,7 +43,7 @@ Result<Weights> Weights::open(const std::string& path, const OpenOptions& option
 }
 
 Result<Model> open_stored(const std::string& path, const OpenOptions& options) {
-  Place place = TRY(find_place(path, read_options(options)));
+  Place place = TRY(find_place(path, options));
   if (!is_parquet_model(place)) return ModelAccess::open(path, std::move(place), options);
   return decode(Weights(std::make_unique<Weights::State>(TRY(open_parquet_reader(path, std::move(*place.folder), options)))));
 }

@@ -330,7 +330,7 @@ class TestHelp:
             return subprocess.run(["bash", "-c", check], capture_output=True, text=True).stdout.split()
 
         assert complete("ballast", "ins") == ["inspect"]
-        assert complete("ballast", "verify", "--va") == ["--values"]
+        assert complete("ballast", "verify", "--va") == ["--values", "--variant"]
         assert complete("ballast", "quantize", "a", "b", "--format", "") == ["parquet", "mlx"]
         assert complete("ballast", "quantize", "a", "b", "--method", "h") == ["hqq"]
         assert complete("ballast", "quantize", "--profile", "") == ["edge", "local", "cloud"]

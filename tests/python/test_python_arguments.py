@@ -40,6 +40,7 @@ CALLS = {
     "diff": lambda at: (ballast.diff, {"a": at.path, "b": WEIGHTS}),
     "edit_metadata": lambda at: (ballast.edit_metadata, {"path": at.edited, "set": {"a": "b"}}),
     "download": lambda at: (ballast.download, {"uri": at.uri, "folder": "d", "sync": False}),
+    "components": lambda at: (ballast.components, {"path": at.path}),
     "inspect": lambda at: (ballast.inspect, {"path": at.path}),
     "load_quantized_weights": lambda at: (ballast.load_quantized_weights, {"directory": at.mlx}),
     "QuantizeConfig": lambda at: (ballast.QuantizeConfig, {}),

@@ -49,6 +49,13 @@ export const text: Check<string> = (name, value) => {
   return value;
 };
 
+/** A string that is not empty. */
+export const word: Check<string> = (name, value) => {
+  const found = text(name, value);
+  if (found === '') throw new ArgumentError(`${name} is empty`);
+  return found;
+};
+
 /** A string that messages do not quote, because it may contain secrets. */
 export const uri: Check<string> = (name, value) => {
   if (typeof value === 'string' && !isUtf8(value)) throw new ArgumentError(`${name} is not valid UTF-8`);

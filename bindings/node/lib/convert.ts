@@ -2,9 +2,12 @@ import * as check from './arguments';
 import { run } from './jobs';
 import type { ModelPath } from './model';
 import { native } from './native';
-import { type DTypeName, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions } from './work';
+import {
+  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, type DTypeName, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS,
+  type WorkOptions,
+} from './work';
 
-export interface ConvertOptions extends WorkOptions {
+export interface ConvertOptions extends WorkOptions, DirectoryOptions {
   /** A float dtype applies to all float tensors, an integer dtype to all integer tensors. */
   dtype?: DTypeName;
   /** Maps globs of tensor names to dtypes. Overrides `dtype`; the last match wins. */
@@ -47,10 +50,13 @@ export interface ConvertReport {
   notCopied: string[];
   notes: string[];
   warnings: string[];
+  /** Of a pipeline only. */
+  components?: ComponentReport[];
 }
 
 const CONVERT_CHECKS = {
   ...WORK_CHECKS,
+  ...DIRECTORY_CHECKS,
   dtype: check.dtype,
   dtypeRules: check.pairs(check.dtype),
   format: check.oneOf('safetensors', 'mlx-json'),
@@ -70,12 +76,12 @@ const CONVERT_CHECKS = {
 /**
  * Write a model with other dtypes, names or shards, or in another format, in bounded memory.
  *
- * Quantized weights are decoded, unless MLX weights are copied to a SafeTensors directory without a change of dtype.
+ * Of a diffusers pipeline, all components are converted, into a directory of the same structure. Quantized weights are decoded, unless MLX weights are copied to a SafeTensors directory without a change of dtype.
  */
 export async function convertModel(source: Source, path: ModelPath, options?: ConvertOptions): Promise<ConvertReport> {
   const to = check.path('path', path);
   const { progress, signal, ...given } = check.optionsOf(options, CONVERT_CHECKS);
-  const from = sourceOf('source', source);
+  const from = sourceOf('source', source, given);
   const all = {
     __proto__: null,
     dtypeRules: [],

@@ -2,9 +2,9 @@ import * as check from './arguments';
 import { run } from './jobs';
 import type { ModelPath } from './model';
 import { native } from './native';
-import { WORK_CHECKS, type WorkOptions } from './work';
+import { DIRECTORY_CHECKS, type DirectoryOptions, WORK_CHECKS, type WorkOptions } from './work';
 
-export interface DownloadOptions extends WorkOptions {
+export interface DownloadOptions extends WorkOptions, DirectoryOptions {
   /** Globs of the file names to download. Default: all. */
   include?: string[];
   /** Globs of the file names to leave out. */
@@ -36,7 +36,7 @@ export interface DownloadReport {
 export async function downloadModel(uri: string | URL, folder?: ModelPath | null, options?: DownloadOptions): Promise<DownloadReport> {
   const from = check.uri('uri', uri instanceof URL ? uri.href : uri);
   const to = folder === undefined || folder === null ? '' : check.path('folder', folder);
-  const checks = { ...WORK_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag };
-  const { progress, signal, include = [], exclude = [], sync = true } = check.optionsOf(options, checks);
-  return await run(progress, signal, (report) => native.download(from, to, { include, exclude, sync }, report));
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag };
+  const { progress, signal, include = [], exclude = [], sync = true, ...directory } = check.optionsOf(options, checks);
+  return await run(progress, signal, (report) => native.download(from, to, { include, exclude, sync, ...directory }, report));
 }

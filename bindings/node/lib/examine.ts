@@ -2,12 +2,12 @@
 
 import * as check from './arguments';
 import type { DType } from './dtypes';
-import { run } from './jobs';
+import { run, settled } from './jobs';
 import type { Modality, ModelConfig, ModelPath } from './model';
 import { native, type NativeConfig } from './native';
-import { type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions } from './work';
+import { DIRECTORY_CHECKS, type DirectoryOptions, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions } from './work';
 
-export interface VerifyOptions extends WorkOptions {
+export interface VerifyOptions extends WorkOptions, DirectoryOptions {
   /** Read every value, and report NaN, Inf and weights that are constant or almost all zero. */
   values?: boolean;
   /** Compute the SHA-256 of every file. */
@@ -44,6 +44,8 @@ export interface VerifyReport {
   files: VerifiedFile[];
   tensors: number;
   bytes: number;
+  /** The components that were checked. Of a pipeline only. */
+  components?: string[];
 }
 
 /**
@@ -53,12 +55,12 @@ export interface VerifyReport {
  */
 export async function verifyModel(path: ModelPath, options?: VerifyOptions): Promise<VerifyReport> {
   const from = check.path('path', path);
-  const checks = { ...WORK_CHECKS, values: check.flag, sha256: check.flag, threads: THREADS };
-  const { progress, signal, values = false, sha256 = false, threads = 0 } = check.optionsOf(options, checks);
-  return await run(progress, signal, (report) => native.verify(from, { values, sha256, threads }, report));
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, values: check.flag, sha256: check.flag, threads: THREADS };
+  const { progress, signal, values = false, sha256 = false, threads = 0, ...directory } = check.optionsOf(options, checks);
+  return await run(progress, signal, (report) => native.verify(from, { values, sha256, threads, ...directory }, report));
 }
 
-export interface InspectOptions extends WorkOptions {
+export interface InspectOptions extends WorkOptions, DirectoryOptions {
   /** Read all values, and give each tensor `stats`. */
   stats?: boolean;
   /** For `stats`. Default: one per core. */
@@ -148,14 +150,34 @@ export interface InspectReport {
   tensors: InspectedTensor[];
 }
 
+/** A subfolder that the model_index.json of a diffusers pipeline names. */
+export interface Component {
+  name: string;
+  library: string;
+  className: string;
+  path: string;
+  /** False for a tokenizer, a scheduler and the like. */
+  hasWeights: boolean;
+  /** `quantizeModel()` quantizes it with the pipeline. */
+  isDenoiser: boolean;
+  /** Of its weights; plain weights are "". */
+  variants: string[];
+}
+
+/** List the components of a diffusers pipeline. Empty for any other path. */
+export async function listComponents(path: ModelPath): Promise<Component[]> {
+  const from = check.path('path', path);
+  return await settled(native.components(from));
+}
+
 type NativeReport = Omit<InspectReport, 'metadata' | 'config'> & { metadata: [string, string][]; config: NativeConfig | null };
 
 /** Describe a model, quantized or not, as `ballast inspect --json --tensors` does. Reads no weights unless `stats` is true. */
 export async function inspectModel(path: ModelPath, options?: InspectOptions): Promise<InspectReport> {
   const from = check.path('path', path);
-  const checks = { ...WORK_CHECKS, stats: check.flag, threads: THREADS };
-  const { progress, signal, stats = false, threads = 0 } = check.optionsOf(options, checks);
-  const found = await run<NativeReport>(progress, signal, (report) => native.inspect(from, { stats, threads }, report));
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, stats: check.flag, threads: THREADS };
+  const { progress, signal, stats = false, threads = 0, ...directory } = check.optionsOf(options, checks);
+  const found = await run<NativeReport>(progress, signal, (report) => native.inspect(from, { stats, threads, ...directory }, report));
   const { config } = found;
   return {
     ...found,

@@ -31,6 +31,7 @@ export {
   WriteError,
 } from './errors';
 export {
+  type Component,
   type Defect,
   diffModels,
   type DiffOptions,
@@ -40,6 +41,7 @@ export {
   inspectModel,
   type InspectOptions,
   type InspectReport,
+  listComponents,
   type TensorDifference,
   type TensorStats,
   type Totals,
@@ -77,6 +79,7 @@ export {
   validateModel,
   type ValidateOptions,
 } from './quantize';
+export type { ComponentReport, DirectoryOptions } from './work';
 import { native } from './native';
 
 export const version: string = native.version;

@@ -68,11 +68,15 @@ export interface OpenOptions {
   reference?: boolean;
   /** The largest header to accept: a number of bytes, or a size such as "200MB". Default: 100 MB. */
   maxHeaderBytes?: number | string;
+  /** Open one component of a diffusers pipeline, such as "unet". */
+  component?: string;
+  /** Open the weights of a variant, such as "fp16": model.fp16.safetensors. */
+  variant?: string;
   signal?: AbortSignal;
 }
 
 export const FILE_CHECKS = { mmap: check.flag, reference: check.flag, maxHeaderBytes: check.size, signal: check.signal };
-const OPEN_CHECKS = { decode: check.flag, ...FILE_CHECKS };
+const OPEN_CHECKS = { decode: check.flag, component: check.word, variant: check.word, ...FILE_CHECKS };
 const SLICE_CHECKS = { signal: check.signal };
 const LOAD_CHECKS = { threads: check.whole(1024), memoryLimit: check.size, progress, signal: check.signal };
 const READ_CHECKS = { dtype: check.dtype, allowLoss: check.flag, signal: check.signal };
@@ -344,12 +348,21 @@ export async function openAs<M extends Model>(
   modelClass: new (handle: object) => M,
   path: NativePath,
   pretrained: boolean,
-  options: { decode?: boolean; mmap?: boolean; reference?: boolean; maxHeaderBytes?: number; signal?: AbortSignal },
+  options: {
+    decode?: boolean;
+    mmap?: boolean;
+    reference?: boolean;
+    maxHeaderBytes?: number;
+    component?: string;
+    variant?: string;
+    signal?: AbortSignal;
+  },
 ): Promise<M> {
-  const { decode = false, mmap = true, reference = false, maxHeaderBytes = 100_000_000, signal } = options;
+  const { decode = false, mmap = true, reference = false, maxHeaderBytes = 100_000_000, component, variant, signal } = options;
   let job: Job<NativeModel> | undefined;
   try {
-    const opened = await read(signal, () => (job = native.open(path, { pretrained, decode, mmap, reference, maxHeaderBytes })));
+    const request = { pretrained, decode, mmap, reference, maxHeaderBytes, component, variant };
+    const opened = await read(signal, () => (job = native.open(path, request)));
     const handle = {};
     unclaimed.set(handle, opened);
     return new modelClass(handle);

@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { errorOf } from './errors';
+import type { Component } from './examine';
 
 /** Work in another thread. `cancel()` asks it to stop. */
 export interface Job<T> {
@@ -71,6 +72,8 @@ export interface NativeOpenOptions {
   mmap: boolean;
   reference: boolean;
   maxHeaderBytes: number;
+  component: string | undefined;
+  variant: string | undefined;
 }
 
 interface Native {
@@ -78,6 +81,7 @@ interface Native {
   setErrorFactory(make: typeof errorOf): void;
   shutDown(): void;
   open(path: NativePath, options: NativeOpenOptions): Job<NativeModel>;
+  components(path: NativePath): Job<Component[]>;
   createSink(path: NativePath, tensors: [name: string, dtype: string, shape: number[]][], options: object): Job<NativeSink>;
   convert(source: NativePath | NativeModel, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   quantize(source: NativePath | NativeModel, directory: NativePath, options: object, progress: NativeProgress): Job<unknown>;

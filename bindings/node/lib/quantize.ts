@@ -5,7 +5,9 @@ import { ArgumentError } from './errors';
 import { run } from './jobs';
 import type { Modality, ModelPath } from './model';
 import { native } from './native';
-import { MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions } from './work';
+import {
+  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions,
+} from './work';
 
 /** Settings of `quantizeModel()`. Defaults come from the deployment profile, which is "local" unless given. */
 export interface QuantizeSettings {
@@ -33,7 +35,7 @@ export interface QuantizeSettings {
   calibrationSamples?: number;
 }
 
-export interface QuantizeOptions extends QuantizeSettings, WorkOptions {
+export interface QuantizeOptions extends QuantizeSettings, WorkOptions, DirectoryOptions {
   /** A file with activation statistics. */
   calibration?: ModelPath;
   /** Flush the output to disk before returning. Default: true. */
@@ -103,20 +105,20 @@ export interface QuantizeReport {
   notCopied: string[];
   notes: string[];
   warnings: string[];
-  /** How tensors were arranged for mlx-lm. */
-  notes: string[];
   /** Tensors of the model that are not in the output. */
   leftOut: string[];
+  /** Of a pipeline only, whose layers have names such as "unet/conv_in.weight". */
+  components?: ComponentReport[];
 }
 
-export interface ValidateOptions extends WorkOptions {
+export interface ValidateOptions extends WorkOptions, DirectoryOptions {
   /** The cosine similarity that every layer must reach. */
   minAccuracy?: number;
   /** Default: one per core. */
   threads?: number;
 }
 
-export interface DequantizeOptions extends WorkOptions {
+export interface DequantizeOptions extends WorkOptions, Pick<DirectoryOptions, 'component'> {
   /** Default: the original dtype of each tensor. */
   dtype?: 'F64' | 'F32' | 'F16' | 'BF16' | 'f64' | 'f32' | 'f16' | 'bf16';
   /** Default: by the extension of the path. */
@@ -164,7 +166,9 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
   calibrationSamples: word(check.integer),
 };
 
-const QUANTIZE_CHECKS = { ...WORK_CHECKS, calibration: check.path, sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS };
+const QUANTIZE_CHECKS = {
+  ...WORK_CHECKS, ...DIRECTORY_CHECKS, calibration: check.path, sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS,
+};
 
 const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
@@ -173,18 +177,24 @@ function withCamelNames(message: string): string {
   return Object.keys(SETTINGS).reduce((said, name) => said.replaceAll(new RegExp(`\\b${snake(name)}\\b`, 'g'), name), message);
 }
 
-/** Quantize a model into a directory, in bounded memory. */
+/**
+ * Quantize a model into a directory, in bounded memory.
+ *
+ * Of a diffusers pipeline, the transformer, UNet, prior and ControlNet are quantized, and the other components copied as they are.
+ */
 export async function quantizeModel(source: Source, directory: ModelPath, options?: QuantizeOptions): Promise<QuantizeReport> {
   const to = check.path('directory', directory);
-  const { progress, signal, calibration = '', sync = true, resume = false, force = false, bits, ...settings } = check.optionsOf(options, QUANTIZE_CHECKS);
+  const checked = check.optionsOf(options, QUANTIZE_CHECKS);
+  const { progress, signal, calibration = '', sync = true, resume = false, force = false, component, variant, bits, ...settings } = checked;
   if (bits !== undefined && settings.bitWidth !== undefined && bits[1] !== settings.bitWidth[1]) {
     throw new ArgumentError(`bits is ${bits[1]} and bitWidth is ${settings.bitWidth[1]}; give one of them`);
   }
   if (bits !== undefined) settings.bitWidth = bits;
-  const from = sourceOf('source', source);
+  const from = sourceOf('source', source, checked);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
-    return await run(progress, signal, (report) => native.quantize(from, to, { config, calibration, sync, resume, force }, report));
+    const work = { config, calibration, sync, resume, force, component, variant };
+    return await run(progress, signal, (report) => native.quantize(from, to, work, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // other errors name paths and tensors, not settings
     const message = withCamelNames(error.message);
@@ -195,14 +205,15 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
 /** Compare a quantized model on disk with the original. */
 export async function validateModel(original: Source, quantized: ModelPath, options?: ValidateOptions): Promise<QuantizeReport> {
   const to = check.path('quantized', quantized);
-  const checks = { ...WORK_CHECKS, minAccuracy: check.number, threads: THREADS };
-  const { progress, signal, minAccuracy = 0, threads = 0 } = check.optionsOf(options, checks);
-  const from = sourceOf('original', original);
-  return await run(progress, signal, (report) => native.validate(from, to, { minAccuracy, threads }, report));
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, minAccuracy: check.number, threads: THREADS };
+  const { progress, signal, minAccuracy = 0, threads = 0, ...directory } = check.optionsOf(options, checks);
+  const from = sourceOf('original', original, directory);
+  return await run(progress, signal, (report) => native.validate(from, to, { minAccuracy, threads, ...directory }, report));
 }
 
 const DEQUANTIZE_CHECKS = {
   ...WORK_CHECKS,
+  component: check.word,
   dtype: check.dtype,
   format: check.oneOf('safetensors', 'mlx-json'),
   maxShardSize: check.size,

@@ -43,25 +43,27 @@ Napi::Value verify_report_value(Napi::Env env, const VerifyReport& report) {
   made.Set("files", files);
   made.Set("tensors", count_value(env, report.tensors));
   made.Set("bytes", count_value(env, report.bytes));
+  if (!report.components.empty()) made.Set("components", texts_value(env, report.components));
   return made;
 }
 
-// (path, {values, sha256, threads}, progress)
+// (path, {values, sha256, threads, component, variant}, progress)
 Napi::Value verify(const Napi::CallbackInfo& info) {
   const auto given = info[1].As<Napi::Object>();
   const auto work = [path = text_of(info[0]), values = flag(given, "values"), sha256 = flag(given, "sha256"),
-                     threads = static_cast<unsigned>(number(given, "threads"))](Job& job) {
-    return verify_model(
-        path,
-        {.open = {.stop = [&job] { return job.is_stopped(); }}, .values = values, .sha256 = sha256, .work = job.work(threads)});
+                     threads = static_cast<unsigned>(number(given, "threads")), open = open_options(given)](Job& job) {
+    VerifyOptions options{.open = open, .values = values, .sha256 = sha256, .work = job.work(threads)};
+    options.open.stop = [&job] { return job.is_stopped(); };
+    return verify_model(path, options);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, verify_report_value), info[2]);
 }
 
-// (path, {stats, threads}, progress)
+// (path, {stats, threads, component, variant}, progress)
 Napi::Value inspect(const Napi::CallbackInfo& info) {
   const auto given = info[1].As<Napi::Object>();
-  const InspectOptions options{.stats = flag(given, "stats"), .threads = static_cast<unsigned>(number(given, "threads"))};
+  const InspectOptions options{
+      .stats = flag(given, "stats"), .threads = static_cast<unsigned>(number(given, "threads")), .open = open_options(given)};
   const auto work = [path = text_of(info[0]), options](Job& job) { return inspect_model(job, path, options); };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, inspection_value), info[2]);
 }

@@ -206,7 +206,8 @@ Napi::Array tensors_value(Napi::Env env, const Inspection& found) {
 }  // namespace
 
 Result<Inspection> inspect_model(Job& job, const std::string& path, const InspectOptions& options) {
-  const OpenOptions open{.stop = [&job] { return job.is_stopped(); }};
+  OpenOptions open = options.open;
+  open.stop = [&job] { return job.is_stopped(); };
   auto weights = Weights::open(path, open);
   if (weights && weights->stored() == nullptr) return inspect_parquet(job, *std::move(weights), options);
   if (weights) return inspect_stored(job, *weights->stored(), weights, options);

@@ -52,6 +52,7 @@ struct Inspection {
 struct InspectOptions {
   bool stats = false;
   unsigned threads = 0;
+  OpenOptions open;
 };
 
 Result<Inspection> inspect_model(Job& job, const std::string& path, const InspectOptions& options);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ballast/architecture.h>
+#include <ballast/pipeline.h>
 #include <ballast/text.h>
 #include <ballast/weights.h>
 
@@ -146,6 +147,7 @@ void NativeModel::define(Napi::Env env, Napi::Object& exports) {
                    InstanceMethod("close", &NativeModel::close), InstanceMethod("isClosed", &NativeModel::is_closed)});
   Addon::of(env).model = Napi::Persistent(model);
   exports.Set("open", Napi::Function::New(env, &NativeModel::open));
+  exports.Set("components", Napi::Function::New(env, &NativeModel::components));
 }
 
 // (path, {pretrained, decode, mmap, reference, maxHeaderBytes})
@@ -157,13 +159,37 @@ Napi::Value NativeModel::open(const Napi::CallbackInfo& info) {
       .decode = flag(options, "decode"),
       .options = {.access = flag(options, "mmap") ? Access::kAuto : Access::kPread,
                   .strictness = flag(options, "reference") ? Strictness::kReference : Strictness::kStrict,
-                  .max_header_bytes = number(options, "maxHeaderBytes")},
+                  .max_header_bytes = number(options, "maxHeaderBytes"),
+                  .component = open_options(options).component,
+                  .variant = open_options(options).variant},
   };
   const auto describe = [](Napi::Env env, std::shared_ptr<const Opened>& opened) -> Napi::Value {
     return Addon::of(env).model.New({Napi::External<std::shared_ptr<const Opened>>::New(env, &opened)});
   };
   const auto work = job_of([request](Job& job) { return open_as(job, request); }, describe);
   return Addon::of(info.Env()).jobs.start(info.Env(), length_of(request.path), work, info.Env().Undefined());
+}
+
+// (path)
+Napi::Value NativeModel::components(const Napi::CallbackInfo& info) {
+  const auto describe = [](Napi::Env env, const std::vector<Component>& found) -> Napi::Value {
+    auto made = Napi::Array::New(env, found.size());
+    for (std::uint32_t i = 0; i < found.size(); ++i) {
+      auto each = Napi::Object::New(env);
+      each.Set("name", text_value(env, found[i].name));
+      each.Set("library", text_value(env, found[i].library));
+      each.Set("className", text_value(env, found[i].class_name));
+      each.Set("path", text_value(env, found[i].path));
+      each.Set("hasWeights", Napi::Boolean::New(env, found[i].has_weights));
+      each.Set("isDenoiser", Napi::Boolean::New(env, found[i].is_denoiser));
+      each.Set("variants", texts_value(env, found[i].variants));
+      made.Set(i, each);
+    }
+    return made;
+  };
+  const std::string path = text_of(info[0]);
+  const auto work = [path](Job& job) { return list_components(path, {.stop = [&job] { return job.is_stopped(); }}); };
+  return Addon::of(info.Env()).jobs.start(info.Env(), length_of(path), job_of(work, describe), info.Env().Undefined());
 }
 
 Source NativeModel::source_of(const Napi::Value& value) {

@@ -38,6 +38,8 @@ struct Opened {
 struct Source {
   std::variant<std::string, std::shared_ptr<const Opened>> place;
 
+  // The path; null for an open model.
+  const std::string* path() const { return std::get_if<std::string>(&place); }
   // Runs `work(const Model&)`, which returns a Result, as a user of the model. The weights of a path are decoded.
   template <class Work>
   auto with(Job& job, const Work& work) const -> std::invoke_result_t<Work, const Model&>;
@@ -62,6 +64,7 @@ class NativeModel : public Napi::ObjectWrap<NativeModel> {
 
  private:
   static Napi::Value open(const Napi::CallbackInfo& info);
+  static Napi::Value components(const Napi::CallbackInfo& info);
 
   // These throw if the model is closed.
   template <Napi::Value (NativeModel::*kMethod)(const Napi::CallbackInfo&)>

@@ -97,8 +97,8 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   made.Set("notCopied", texts_value(env, report.not_copied));
   made.Set("notes", texts_value(env, report.notes));
   made.Set("warnings", texts_value(env, report.warnings));
-  made.Set("notes", texts_value(env, report.notes));
   made.Set("leftOut", texts_value(env, report.left_out));
+  if (!report.components.empty()) made.Set("components", components_value(env, report.components));
   return made;
 }
 
@@ -113,21 +113,30 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
                                 .sync = flag(given, "sync"),
                                 .resume = flag(given, "resume"),
                                 .force = flag(given, "force")};
-  const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options](Job& job) {
+  const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options,
+                     open = open_options(given)](Job& job) {
     QuantizeOptions all = options;
     all.work = job.work();
-    return source.with(job, [&](const Model& model) { return quantize_model(model, directory, all); });
+    if (source.path() == nullptr)
+      return source.with(job, [&](const Model& model) { return quantize_model(model, directory, all); });
+    OpenOptions from = open;
+    from.stop = all.work.stop;
+    return quantize_path(*source.path(), directory, all, from);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
 }
 
-// (original, quantized, {minAccuracy, threads}, progress)
+// (original, quantized, {minAccuracy, threads, component, variant}, progress)
 Napi::Value validate(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const double min_accuracy = given.Get("minAccuracy").As<Napi::Number>().DoubleValue();
   const auto threads = static_cast<unsigned>(number(given, "threads"));
-  const auto work = [source = NativeModel::source_of(info[0]), quantized = text_of(info[1]), min_accuracy, threads](Job& job) {
+  const auto work = [source = NativeModel::source_of(info[0]), quantized = text_of(info[1]), min_accuracy, threads,
+                     open = open_options(given)](Job& job) {
     const ValidateOptions options{.min_accuracy = min_accuracy, .work = job.work(threads)};
+    OpenOptions from = open;
+    from.stop = options.work.stop;
+    if (source.path() != nullptr) return validate_path(*source.path(), quantized, options, from);
     return source.with(job, [&](const Model& model) { return validate_model(model, quantized, options); });
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
@@ -136,7 +145,8 @@ Napi::Value validate(const Napi::CallbackInfo& info) {
 // (quantized, path, {dtype, format, maxShardSize, sync, force, threads, memoryLimit}, progress)
 Napi::Value dequantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
-  const DequantizeOptions options{.dtype = dtype_of(given.Get("dtype")),
+  const DequantizeOptions options{.open = open_options(given),
+                                  .dtype = dtype_of(given.Get("dtype")),
                                   .sink = {.format = format_of(given.Get("format")),
                                            .max_shard_bytes = number(given, "maxShardSize"),
                                            .sync = flag(given, "sync")},

@@ -53,6 +53,27 @@ Napi::Array shape_value(Napi::Env env, Shape shape) {
   return made;
 }
 
+Napi::Array components_value(Napi::Env env, std::span<const ComponentReport> components) {
+  auto made = Napi::Array::New(env, components.size());
+  for (std::uint32_t i = 0; i < components.size(); ++i) {
+    auto each = Napi::Object::New(env);
+    each.Set("name", text_value(env, components[i].name));
+    each.Set("className", text_value(env, components[i].class_name));
+    each.Set("action", text_value(env, name(components[i].action)));
+    each.Set("tensors", count_value(env, components[i].tensors));
+    each.Set("bytes", count_value(env, components[i].bytes));
+    made.Set(i, each);
+  }
+  return made;
+}
+
+OpenOptions open_options(const Napi::Object& options) {
+  OpenOptions open;
+  if (const Napi::Value component = options.Get("component"); component.IsString()) open.component = text_of(component);
+  if (const Napi::Value variant = options.Get("variant"); variant.IsString()) open.variant = text_of(variant);
+  return open;
+}
+
 Napi::Value modality_value(Napi::Env env, Modality modality) {
   return modality == Modality::kUnknown ? env.Null() : text_value(env, name(modality));
 }

@@ -11,6 +11,7 @@
 
 #include <ballast/dtype.h>
 #include <ballast/model.h>
+#include <ballast/pipeline.h>
 #include <ballast/tensor.h>
 
 // Converts values between JavaScript and the core. lib/arguments.ts checks those from JavaScript before.
@@ -25,6 +26,12 @@ std::optional<DType> dtype_of(const Napi::Value& value);                        
 std::span<std::byte> bytes_of(const Napi::Value& buffer);                             // of an ArrayBuffer
 
 // One of the options of a function. JavaScript passes all of them.
+// The components in a report.
+Napi::Array components_value(Napi::Env env, std::span<const ComponentReport> components);
+
+// What options say about the files of a directory; `stop` is left out.
+OpenOptions open_options(const Napi::Object& options);
+
 inline bool flag(const Napi::Object& options, const char* name) { return options.Get(name).ToBoolean(); }
 inline std::uint64_t number(const Napi::Object& options, const char* name) {
   return static_cast<std::uint64_t>(options.Get(name).As<Napi::Number>().Int64Value());

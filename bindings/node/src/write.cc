@@ -31,6 +31,7 @@ Napi::Value convert_report_value(Napi::Env env, const ConvertReport& report) {
   made.Set("notCopied", texts_value(env, report.not_copied));
   made.Set("notes", texts_value(env, report.notes));
   made.Set("warnings", texts_value(env, report.warnings));
+  if (!report.components.empty()) made.Set("components", components_value(env, report.components));
   return made;
 }
 
@@ -55,15 +56,14 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
   }
   for (const auto& [from, to] : pairs_of(given.Get("rename"))) options.renames.push_back({.from = from, .to = to});
   if (given.Get("metadata").IsArray()) options.metadata = metadata_of(given.Get("metadata"));
-  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads,
-                     memory_limit](Job& job) {
+  const auto work = [source = NativeModel::source_of(info[0]), path = text_of(info[1]), options, threads, memory_limit,
+                     open = open_options(given)](Job& job) {
     ConvertOptions all = options;
     all.work = job.work(threads, memory_limit);
-    const auto convert_it = [&](const Model& model) { return convert_model(model, path, all); };
-    const auto* const from = std::get_if<std::string>(&source.place);
-    if (from == nullptr) return source.with(job, convert_it);
-    const auto model = open_to_convert(*from, path, all, {.stop = all.work.stop});
-    return model ? convert_it(*model) : std::unexpected(model.error());
+    if (source.path() == nullptr) return source.with(job, [&](const Model& model) { return convert_model(model, path, all); });
+    OpenOptions from = open;
+    from.stop = all.work.stop;
+    return convert_path(*source.path(), path, all, from);
   };
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, convert_report_value), info[3]);
 }
@@ -89,8 +89,11 @@ Napi::Value download_report_value(Napi::Env env, const DownloadReport& report) {
 // (uri, folder, options, progress)
 Napi::Value download(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
-  const DownloadOptions options{
-      .include = texts_of(given.Get("include")), .exclude = texts_of(given.Get("exclude")), .sync = flag(given, "sync")};
+  const DownloadOptions options{.include = texts_of(given.Get("include")),
+                                .exclude = texts_of(given.Get("exclude")),
+                                .component = open_options(given).component,
+                                .variant = open_options(given).variant,
+                                .sync = flag(given, "sync")};
   const auto work = [uri = text_of(info[0]), folder = text_of(info[1]), options](Job& job) {
     DownloadOptions all = options;
     all.work = job.work();

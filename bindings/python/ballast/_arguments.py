@@ -123,8 +123,19 @@ def _integer(highest: int) -> Callable[[str, Any], int]:
     return check
 
 
+def _name(name: str, value: Any) -> str:
+    """Return a component or variant; "" for None."""
+    if value is None:
+        return ""
+    found = text(name, value)
+    if not found:
+        raise ArgumentError(f"{name} is empty")
+    return found
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "allow_loss": flag,
+    "component": _name,
     "decode": flag,
     "dtype_rules": _pairs,
     "exclude": _texts,
@@ -146,4 +157,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "threads": _integer(1024),
     "unset": _texts,
     "values": flag,
+    "variant": _name,
 }

@@ -8,11 +8,9 @@ from typing import Any, Literal
 
 from ballast import _core, _dtypes
 from ballast._arguments import checked, mapping, metadata_of, path_of
-from ballast._arrow import is_arrow
-from ballast._model import Model
 from ballast._progress import Progress, watched
-from ballast._reports import ConvertReport
-from ballast._sources import Opened, Source
+from ballast._reports import ConvertReport, convert_report_of
+from ballast._sources import Source, core_source
 from ballast._tensor import Path
 from ballast._threads import in_thread
 
@@ -37,9 +35,13 @@ def convert(
     force: bool = False,
     threads: int = 0,
     memory_limit: int | str = _MEMORY_LIMIT,
+    component: str | None = None,
+    variant: str | None = None,
     progress: Progress = None,
 ) -> ConvertReport:
     """Write a model with other dtypes, names, shards or in another format, in bounded memory.
+
+    Of a diffusers pipeline, converts all components into a directory of the same structure.
 
     Args:
         source: A path or URI, an open model, a mapping of arrays, or an Arrow table as in quantize().
@@ -58,6 +60,7 @@ def convert(
         force: Write into a directory that has other files, which stay.
         threads: The number of threads. 0: one per core.
         memory_limit: The memory for buffers: a number of bytes or a size such as "300MB".
+        component, variant: As in open(). `source` must be a path.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
 
     >>> ballast.convert(path, out / "half.safetensors", dtype="fp16").converted
@@ -77,18 +80,19 @@ def convert(
         force=force,
         threads=threads,
         memory_limit=memory_limit,
+        component=component,
+        variant=variant,
     )
     with ExitStack() as stack:
-        is_given = isinstance(source, (Model, Mapping)) or is_arrow(source)
         made = _core.convert(
-            stack.enter_context(Opened(source)) if is_given else path_of(source),
+            core_source(stack, source, component=component, variant=variant),
             path_of(path),
             dtype=None if dtype is None else _dtypes.name_of(dtype),
             metadata=metadata_of(metadata),
             **options,
             progress=stack.enter_context(watched(progress, "converting")),
         )
-    return ConvertReport(**made)
+    return convert_report_of(made)
 
 
 def dequantize(
@@ -101,6 +105,7 @@ def dequantize(
     sync: bool = True,
     force: bool = False,
     memory_limit: int | str = _MEMORY_LIMIT,
+    component: str | None = None,
     progress: Progress = None,
 ) -> ConvertReport:
     """Decode a quantized model and write its weights.
@@ -109,7 +114,7 @@ def dequantize(
         quantized: The directory of the quantized model.
         path: The file or directory to write, as in save().
         dtype: The dtype of the decoded weights. By default the original one.
-        format, max_shard_size, sync, force, memory_limit, progress: As in convert().
+        format, max_shard_size, sync, force, memory_limit, component, progress: As in convert().
 
     >>> ballast.dequantize(quantized, out / "decoded.safetensors").tensors
     2
@@ -119,10 +124,17 @@ def dequantize(
             path_of(quantized),
             path_of(path),
             dtype=None if dtype is None else _dtypes.name_of(dtype),
-            **checked(format=format, max_shard_size=max_shard_size, sync=sync, force=force, memory_limit=memory_limit),
+            **checked(
+                format=format,
+                max_shard_size=max_shard_size,
+                sync=sync,
+                force=force,
+                memory_limit=memory_limit,
+                component=component,
+            ),
             progress=callback,
         )
-    return ConvertReport(**made)
+    return convert_report_of(made)
 
 
 convert_async = in_thread(convert)

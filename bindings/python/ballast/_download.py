@@ -52,6 +52,8 @@ def download(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    component: str | None = None,
+    variant: str | None = None,
     sync: bool = True,
     progress: Progress = None,
 ) -> DownloadReport:
@@ -62,6 +64,8 @@ def download(
         folder: Where to put the files. By default hf:// URIs go to the Hugging Face cache.
         include: Globs of the files to download. Empty: all.
         exclude: Globs of the files to leave out, applied after `include`.
+        component: Download one component of a diffusers pipeline only, such as "unet".
+        variant: Download the weights of one variant only, such as "fp16".
         sync: Wait until the data is on the disk.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
     """
@@ -69,7 +73,7 @@ def download(
         made = _core.download(
             text("uri", uri),
             None if folder is None else path_of(folder),
-            **checked(include=include, exclude=exclude, sync=sync),
+            **checked(include=include, exclude=exclude, component=component, variant=variant, sync=sync),
             progress=callback,
         )
     files = [DownloadedFile(**file) for file in made["files"]]

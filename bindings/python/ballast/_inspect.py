@@ -5,17 +5,42 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ballast import _core
-from ballast._arguments import path_of
-from ballast._errors import BallastError
+from ballast._arguments import checked, path_of
+from ballast._errors import ArgumentError, BallastError
 from ballast._model import Model, open as open_model
 from ballast._tensor import Path
 
 
-def inspect(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Component:
+    """A subfolder that the model_index.json of a diffusers pipeline names."""
+
+    name: str
+    library: str
+    class_name: str
+    path: str
+    has_weights: bool  #: False for a tokenizer, a scheduler and the like
+    is_denoiser: bool  #: whether quantize() quantizes it with the pipeline
+    variants: list[str]  #: of its weights; plain weights are ""
+
+
+def components(path: Path) -> list[Component]:
+    """Return the components of a diffusers pipeline, in the order of its model_index.json. Empty for any other path.
+
+    >>> ballast.components(path)
+    []
+    """
+    return [Component(**each) for each in _core.list_components(path_of(path))]
+
+
+def inspect(path: Path, *, component: str | None = None, variant: str | None = None) -> dict[str, Any]:
     """Return a description of a model, quantized or not, without reading weights.
+
+    `component` and `variant` are as in open(). A diffusers pipeline has a list of `components`, each with a `model`.
 
     The keys are those of `ballast inspect --json --tensors`. The tensors are in the order of the files. An unknown modality is
     None.
@@ -23,14 +48,20 @@ def inspect(path: Path) -> dict[str, Any]:
     >>> ballast.inspect(path)["tensor_count"]
     2
     """
+    options = checked(component=component, variant=variant)
     found, undecodable = None, None
     try:
-        found = _core.describe_weights(path_of(path))
+        found = _core.describe_weights(path_of(path), **options)
+    except ArgumentError:
+        parts = [] if component is not None else components(path)
+        if not parts:
+            raise
+        return _of_pipeline(path, parts, variant)
     except BallastError as error:
         undecodable = str(error)  # the stored tensors can still be listed
     if found is not None and found["format"] == "parquet":
         return _of_parquet(path, found)
-    with open_model(path) as model:
+    with open_model(path, component=component, variant=variant) as model:
         made = _of_model(model)
     tensors = made.pop("tensors")
     if found is not None and found["format"] != "plain":
@@ -46,6 +77,23 @@ def inspect(path: Path) -> dict[str, Any]:
 def _weight(weight: dict[str, Any]) -> dict[str, Any]:
     keys = ("name", "dtype", "shape", "scheme", "mode", "bits", "group_size", "tensors", "bytes")
     return {key: weight[key] for key in keys}
+
+
+def _of_pipeline(path: Path, parts: list[Component], variant: str | None) -> dict[str, Any]:
+    described: list[dict[str, Any]] = []
+    totals = {"tensor_count": 0, "parameter_count": 0, "data_bytes": 0}
+    for part in parts:
+        made: dict[str, Any] = {
+            "name": part.name, "library": part.library, "class": part.class_name, "path": part.path,
+            "has_weights": part.has_weights, "denoiser": part.is_denoiser, "variants": part.variants,
+        }  # fmt: skip
+        if part.has_weights:
+            own = None if variant not in part.variants and "" in part.variants else variant
+            made["model"] = inspect(part.path, variant=own)
+            for key in totals:
+                totals[key] += made["model"][key]
+        described.append(made)
+    return {"path": _core.without_secrets(path_of(path)), "format": "pipeline", "components": described, **totals}
 
 
 def _of_parquet(path: Path, found: dict[str, Any]) -> dict[str, Any]:

@@ -211,7 +211,14 @@ class Model(Mapping[str, Tensor]):
 
 
 def open(
-    path: Path, *, decode: bool = False, mmap: bool = True, reference: bool = False, max_header_bytes: int | str = 100_000_000
+    path: Path,
+    *,
+    decode: bool = False,
+    mmap: bool = True,
+    reference: bool = False,
+    max_header_bytes: int | str = 100_000_000,
+    component: str | None = None,
+    variant: str | None = None,
 ) -> Model:
     """Open a SafeTensors file, an MLX JSON file, an index of shards or a model directory. Reads only headers.
 
@@ -222,12 +229,16 @@ def open(
         mmap: Map the files, so that arrays share their memory. Otherwise every access copies.
         reference: Accept exactly what the reference implementation accepts, including duplicate names.
         max_header_bytes: Refuse larger headers. A number of bytes or a size such as "200MB".
+        component: Open one component of a diffusers pipeline, such as "unet".
+        variant: Open the weights of a variant, such as "fp16": model.fp16.safetensors.
 
     >>> model = ballast.open(path)
     >>> model["bias"].shape
     (64,)
     """
-    options = checked(decode=decode, mmap=mmap, reference=reference, max_header_bytes=max_header_bytes)
+    options = checked(
+        decode=decode, mmap=mmap, reference=reference, max_header_bytes=max_header_bytes, component=component, variant=variant
+    )
     return Model(_core.open(path_of(path), **options))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import fields
-from typing import Any, Unpack
+from typing import Unpack
 
 from ballast import _core
 from ballast._arguments import checked, path_of
 from ballast._config import QuantizeConfig, QuantizeSettings, as_fields
 from ballast._errors import ArgumentError
 from ballast._progress import Progress, watched
-from ballast._reports import CalibrationReport, LayerReport, QuantizeReport
-from ballast._sources import Opened, Source
+from ballast._reports import QuantizeReport, quantize_report_of
+from ballast._sources import Source, core_source
 from ballast._tensor import Path
 from ballast._threads import in_thread
 
@@ -29,10 +29,15 @@ def quantize(
     sync: bool = True,
     resume: bool = False,
     force: bool = False,
+    component: str | None = None,
+    variant: str | None = None,
     progress: Progress = None,
     **settings: Unpack[QuantizeSettings],
 ) -> QuantizeReport:
     """Quantize a model into a directory, in bounded memory.
+
+    Of a diffusers pipeline, quantizes the transformer, UNet, prior and ControlNet, and copies text encoders, VAE and the other
+    components as they are.
 
     Args:
         source: A path or URI, an open model, a mapping of arrays or PyTorch tensors, or an Arrow table with the columns
@@ -44,6 +49,7 @@ def quantize(
         sync: Wait until the data is on the disk.
         resume: Keep partial output if the work is interrupted, and resume from it.
         force: Write into a directory that has other files, which stay.
+        component, variant: As in open(). `source` must be a path.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
         **settings: The settings of QuantizeConfig, by name.
 
@@ -59,16 +65,15 @@ def quantize(
     sources = [] if config is None else [config._given]
     sources.append(as_fields(_with_bits(settings, bits)))
     with ExitStack() as stack:
-        core = stack.enter_context(Opened(source, decode=True))
         made = _core.quantize(
-            core,
+            core_source(stack, source, component=component, variant=variant),
             path_of(directory),
             config=sources,
             calibration=None if calibration is None else path_of(calibration),
-            **checked(sync=sync, resume=resume, force=force),
+            **checked(sync=sync, resume=resume, force=force, component=component, variant=variant),
             progress=stack.enter_context(watched(progress, "quantizing")),
         )
-    return _report_of(made)
+    return quantize_report_of(made)
 
 
 def _with_bits(settings: QuantizeSettings, bits: int | None) -> QuantizeSettings:
@@ -84,7 +89,14 @@ def _with_bits(settings: QuantizeSettings, bits: int | None) -> QuantizeSettings
 
 
 def validate(
-    original: Source, quantized: Path, *, min_accuracy: float = 0.0, threads: int = 0, progress: Progress = None
+    original: Source,
+    quantized: Path,
+    *,
+    min_accuracy: float = 0.0,
+    threads: int = 0,
+    component: str | None = None,
+    variant: str | None = None,
+    progress: Progress = None,
 ) -> QuantizeReport:
     """Compare a quantized model on disk with its original.
 
@@ -94,23 +106,18 @@ def validate(
         min_accuracy: The report has passed if the cosine similarity of every layer is at least this, and all unquantized
             tensors are unchanged.
         threads: The number of threads. 0: one per core.
+        component, variant: Of the original, as in open().
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
 
     >>> ballast.validate(path, quantized).cosine_similarity > 0.99
     True
     """
     with ExitStack() as stack:
-        core = stack.enter_context(Opened(original, decode=True))
+        core = core_source(stack, original, component=component, variant=variant)
         callback = stack.enter_context(watched(progress, "validating"))
-        made = _core.validate(core, path_of(quantized), **checked(min_accuracy=min_accuracy, threads=threads), progress=callback)
-    return _report_of(made)
-
-
-def _report_of(made: dict[str, Any]) -> QuantizeReport:
-    made["layers"] = [LayerReport(**layer) for layer in made["layers"]]
-    if made["calibration"] is not None:
-        made["calibration"] = CalibrationReport(**made["calibration"])
-    return QuantizeReport(**made)
+        options = checked(min_accuracy=min_accuracy, threads=threads, component=component, variant=variant)
+        made = _core.validate(core, path_of(quantized), **options, progress=callback)
+    return quantize_report_of(made)
 
 
 quantize_async = in_thread(quantize)

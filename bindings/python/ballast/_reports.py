@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ballast import _html
 from ballast._text import counted, size_text
@@ -44,6 +45,17 @@ class CalibrationReport:
     boundaries: list[float]  #: between the groups of timesteps
 
 
+@dataclass(frozen=True)
+class ComponentReport:
+    """What was done with a component of a pipeline."""
+
+    name: str
+    class_name: str
+    action: Literal["converted", "quantized", "unquantized", "dequantized", "copied"]  #: "copied": it has no weights
+    tensors: int
+    bytes: int  #: of its weight files
+
+
 @dataclass(frozen=True, repr=False)
 class QuantizeReport:
     """The result of quantize() or validate(). All metrics are measured on the bytes in the files."""
@@ -67,8 +79,8 @@ class QuantizeReport:
     not_copied: list[str]  #: files of the model directory that are not in the output
     notes: list[str]
     warnings: list[str]
-    notes: list[str]  #: how tensors were arranged for mlx-lm
     left_out: list[str]  #: tensors of the model that are not in the output
+    components: list[ComponentReport] = field(default_factory=list)  #: of a pipeline; its layers are named "unet/conv_in.weight"
 
     @property
     def model_size_mb(self) -> float:
@@ -111,6 +123,7 @@ class ConvertReport:
     not_copied: list[str]  #: files of the model directory that are not in the output
     notes: list[str]
     warnings: list[str]
+    components: list[ComponentReport] = field(default_factory=list)  #: of a pipeline
 
     def _facts(self) -> list[str]:
         written = f"{size_text(self.data_bytes)} in {counted(len(self.files), 'file')}"
@@ -136,6 +149,7 @@ class VerifyReport:
     tensors: int
     bytes: int
     sha256: dict[str, str]  #: by file
+    components: list[str] = field(default_factory=list)  #: the components of a pipeline that were checked
 
     def __bool__(self) -> bool:
         return self.ok
@@ -155,3 +169,18 @@ class VerifyReport:
             _html.notes("Not checked", self.skipped),
         ]
         return _html.page("VerifyReport", self._facts(), *parts)
+
+
+def convert_report_of(made: dict[str, Any]) -> ConvertReport:
+    """Make the report from the dict that the core returns."""
+    made["components"] = [ComponentReport(**component) for component in made["components"]]
+    return ConvertReport(**made)
+
+
+def quantize_report_of(made: dict[str, Any]) -> QuantizeReport:
+    """Make the report from the dict that the core returns."""
+    made["layers"] = [LayerReport(**layer) for layer in made["layers"]]
+    made["components"] = [ComponentReport(**component) for component in made["components"]]
+    if made["calibration"] is not None:
+        made["calibration"] = CalibrationReport(**made["calibration"])
+    return QuantizeReport(**made)

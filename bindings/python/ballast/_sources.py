@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any, Union
 
 import numpy as np
 
 from ballast import _core, _dtypes
-from ballast._arguments import is_utf8
+from ballast._arguments import is_utf8, path_of
 from ballast._arrow import ArrowStream, is_arrow, tensors_of_arrow
 from ballast._errors import ArgumentError
 from ballast._model import Model, open as open_model
@@ -42,6 +43,16 @@ class Opened:
     def __exit__(self, *_: object) -> None:
         if self._own is not None:
             self._own.close()
+
+
+def core_source(stack: ExitStack, source: Any, *, component: str | None, variant: str | None) -> _core.OpenModel | bytes:
+    """Return an open model, or the path of one: the core opens it, because it may be a pipeline."""
+    if not isinstance(source, (Model, Mapping)) and not is_arrow(source):
+        return path_of(source)
+    for name, value in (("component", component), ("variant", variant)):
+        if value is not None:
+            raise ArgumentError(f"{name} is {value!r}, but the model is already open; give its path")
+    return stack.enter_context(Opened(source))
 
 
 def items_of(tensors: Tensors) -> list[Item]:

@@ -21,11 +21,14 @@ namespace {
 
 namespace nb = nanobind;
 
-nb::dict verify(const FsPath& path, bool values, bool sha256, unsigned threads, nb::object progress) {
+nb::dict verify(const FsPath& path, bool values, bool sha256, unsigned threads, const std::string& component,
+                const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   const VerifyReport report = work.run([&] {
-    return verify_model(path.get(),
-                        {.open = {.stop = was_interrupted}, .values = values, .sha256 = sha256, .work = work.options(threads)});
+    return verify_model(path.get(), {.open = {.component = component, .variant = variant, .stop = was_interrupted},
+                                     .values = values,
+                                     .sha256 = sha256,
+                                     .work = work.options(threads)});
   });
   nb::list defects;
   for (const Defect& defect : report.defects) defects.append(nb::make_tuple(defect.check, defect.message));
@@ -40,6 +43,7 @@ nb::dict verify(const FsPath& path, bool values, bool sha256, unsigned threads, 
   made["tensors"] = report.tensors;
   made["bytes"] = report.bytes;
   made["sha256"] = checksums;
+  made["components"] = report.components;
   return made;
 }
 
@@ -77,7 +81,7 @@ nb::dict diff(const OpenModel& a, const OpenModel& b, unsigned threads, nb::obje
 
 void bind_check(nb::module_& module) {
   module.def("verify", &verify, nb::arg("path"), nb::kw_only(), nb::arg("values"), nb::arg("sha256"), nb::arg("threads"),
-             nb::arg("progress").none());
+             nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
   module.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none());
 }
 

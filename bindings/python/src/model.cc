@@ -18,6 +18,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <ballast/pipeline.h>
 #include <ballast/weights.h>
 
 #include "bytes.h"
@@ -32,10 +33,13 @@ namespace {
 
 namespace nb = nanobind;
 
-OpenModel open(const FsPath& path, bool decoded, bool map, bool reference, std::uint64_t max_header_bytes) {
+OpenModel open(const FsPath& path, bool decoded, bool map, bool reference, std::uint64_t max_header_bytes,
+               const std::string& component, const std::string& variant) {
   const OpenOptions options{.access = map ? Access::kAuto : Access::kPread,
                             .strictness = reference ? Strictness::kReference : Strictness::kStrict,
                             .max_header_bytes = max_header_bytes,
+                            .component = component,
+                            .variant = variant,
                             .stop = was_interrupted};
   auto model = released([&]() -> Result<Model> {
     if (!decoded) return open_stored(path.get(), options);
@@ -43,6 +47,22 @@ OpenModel open(const FsPath& path, bool decoded, bool map, bool reference, std::
     return weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
   });
   return OpenModel(std::make_shared<const Model>(take(std::move(model))));
+}
+
+nb::list components(const FsPath& path) {
+  nb::list made;
+  for (const Component& component : take(released([&] { return list_components(path.get(), {.stop = was_interrupted}); }))) {
+    nb::dict each;
+    each["name"] = component.name;
+    each["library"] = component.library;
+    each["class_name"] = component.class_name;
+    each["path"] = path_text(component.path);
+    each["has_weights"] = component.has_weights;
+    each["is_denoiser"] = component.is_denoiser;
+    each["variants"] = component.variants;
+    made.append(each);
+  }
+  return made;
 }
 
 // A model in the caller's memory, which it holds.
@@ -195,7 +215,8 @@ const std::shared_ptr<const Model>& OpenModel::held() const {
 
 void bind_model(nb::module_& module) {
   module.def("open", &open, nb::arg("path"), nb::arg("decode"), nb::arg("mmap"), nb::arg("reference"),
-             nb::arg("max_header_bytes"));
+             nb::arg("max_header_bytes"), nb::arg("component") = "", nb::arg("variant") = "");
+  module.def("list_components", &components);
   module.def("from_buffer", &from_buffer, nb::arg("buffer").none(), nb::arg("name"), nb::arg("reference"));
   module.def("from_tensors", &from_tensors, nb::arg("tensors"), nb::arg("name"), nb::arg("metadata").none());
   nb::class_<OpenModel>(module, "OpenModel")

@@ -123,13 +123,15 @@ nb::dict describe(const QuantizeReport& report) {
   made["not_copied"] = path_texts(report.not_copied);
   made["notes"] = report.notes;
   made["warnings"] = report.warnings;
-  made["notes"] = report.notes;
   made["left_out"] = report.left_out;
+  made["components"] = components_of(report.components);
   return made;
 }
 
-nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::vector<Fields>& config,
-                  const std::optional<FsPath>& calibration, bool sync, bool resume, bool force, nb::object progress) {
+// `source` is an open model or a path.
+nb::dict quantize(const nb::object& source, const FsPath& directory, const std::vector<Fields>& config,
+                  const std::optional<FsPath>& calibration, bool sync, bool resume, bool force, const std::string& component,
+                  const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   const QuantizeOptions options{.config = config_of(config),
                                 .calibration = calibration ? calibration->get() : "",
@@ -137,21 +139,33 @@ nb::dict quantize(const OpenModel& source, const FsPath& directory, const std::v
                                 .resume = resume,
                                 .force = force,
                                 .work = work.options()};
-  const auto model = source.shared();
-  return describe(work.run([&] { return quantize_model(*model, directory.get(), options); }));
+  if (nb::isinstance<OpenModel>(source)) {
+    const auto model = nb::cast<const OpenModel&>(source).shared();
+    return describe(work.run([&] { return quantize_model(*model, directory.get(), options); }));
+  }
+  const auto from = nb::cast<FsPath>(source);
+  const OpenOptions open{.component = component, .variant = variant, .stop = options.work.stop};
+  return describe(work.run([&] { return quantize_path(from.get(), directory.get(), options, open); }));
 }
 
-nb::dict validate(const OpenModel& original, const FsPath& quantized, double min_accuracy, unsigned threads,
-                  nb::object progress) {
+// `original` is an open model or a path.
+nb::dict validate(const nb::object& original, const FsPath& quantized, double min_accuracy, unsigned threads,
+                  const std::string& component, const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   const ValidateOptions options{.min_accuracy = min_accuracy, .work = work.options(threads)};
-  const auto model = original.shared();
-  return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
+  if (nb::isinstance<OpenModel>(original)) {
+    const auto model = nb::cast<const OpenModel&>(original).shared();
+    return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
+  }
+  const auto from = nb::cast<FsPath>(original);
+  const OpenOptions open{.component = component, .variant = variant, .stop = options.work.stop};
+  return describe(work.run([&] { return validate_path(from.get(), quantized.get(), options, open); }));
 }
 
 // The logical weights of a model.
-nb::object describe_model(const FsPath& path) {
-  const ballast::Weights weights = take(released([&] { return ballast::Weights::open(path.get(), {.stop = was_interrupted}); }));
+nb::object describe_model(const FsPath& path, const std::string& component, const std::string& variant) {
+  const OpenOptions options{.component = component, .variant = variant, .stop = was_interrupted};
+  const ballast::Weights weights = take(released([&] { return ballast::Weights::open(path.get(), options); }));
   const auto boundaries = take(weights.time_boundaries());
   nb::list tensors;
   for (const Weight& weight : weights.weights()) {
@@ -253,11 +267,12 @@ void bind_quantize(nb::module_& module) {
              [](const FsPath& path) { return take(released([&] { return read_config_fields(path.get(), was_interrupted); })); });
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
-  module.def("quantize", &quantize, nb::arg("model"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
-             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("force"), nb::arg("progress").none());
+  module.def("quantize", &quantize, nb::arg("source"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
+             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("force"), nb::arg("component"),
+             nb::arg("variant"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
-             nb::arg("threads"), nb::arg("progress").none());
-  module.def("describe_weights", &describe_model);
+             nb::arg("threads"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
+  module.def("describe_weights", &describe_model, nb::arg("path"), nb::arg("component"), nb::arg("variant"));
   module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
   nb::class_<Weights>(module, "Weights")
       .def("names", &Weights::names)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <nanobind/nanobind.h>
 
 #include <ballast/dtype.h>
+#include <ballast/pipeline.h>
 #include <ballast/tensor.h>
 
 #include "errors.h"
@@ -44,6 +46,21 @@ inline nanobind::tuple tuple_of(Shape shape) {
   nanobind::list dims;
   for (const std::uint64_t dim : shape) dims.append(dim);
   return nanobind::tuple(dims);
+}
+
+// The components in a report.
+inline nanobind::list components_of(std::span<const ComponentReport> components) {
+  nanobind::list made;
+  for (const ComponentReport& component : components) {
+    nanobind::dict each;
+    each["name"] = text(component.name);
+    each["class_name"] = text(component.class_name);
+    each["action"] = text(name(component.action));
+    each["tensors"] = component.tensors;
+    each["bytes"] = component.bytes;
+    made.append(each);
+  }
+  return made;
 }
 
 inline DType dtype_of(std::string_view name) {

@@ -86,6 +86,7 @@ nb::dict report_of(const ConvertReport& report) {
   made["not_copied"] = path_texts(report.not_copied);
   made["notes"] = report.notes;
   made["warnings"] = report.warnings;
+  made["components"] = components_of(report.components);
   return made;
 }
 
@@ -103,7 +104,8 @@ nb::dict convert(const nb::object& source, const FsPath& path, const std::option
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
                  std::uint64_t max_shard_size, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
                  const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
-                 bool resume, bool force, unsigned threads, std::uint64_t memory_limit, nb::object progress) {
+                 bool resume, bool force, unsigned threads, std::uint64_t memory_limit, const std::string& component,
+                 const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   ConvertOptions options{.include = include,
                          .exclude = exclude,
@@ -122,18 +124,18 @@ nb::dict convert(const nb::object& source, const FsPath& path, const std::option
     return report_of(work.run([&] { return convert_model(*model, path.get(), options); }));
   }
   const auto from = nb::cast<FsPath>(source);
-  return report_of(work.run([&]() -> Result<ConvertReport> {
-    const auto model = open_to_convert(from.get(), path.get(), options, {.stop = options.work.stop});
-    return model ? convert_model(*model, path.get(), options) : std::unexpected(model.error());
-  }));
+  const OpenOptions open{.component = component, .variant = variant, .stop = options.work.stop};
+  return report_of(work.run([&] { return convert_path(from.get(), path.get(), options, open); }));
 }
 
 nb::dict dequantize(const FsPath& quantized, const FsPath& path, const std::optional<std::string>& dtype,
                     const std::optional<std::string>& format, std::uint64_t max_shard_size, bool sync, bool force,
-                    std::uint64_t memory_limit, nb::object progress) {
+                    std::uint64_t memory_limit, const std::string& component, nb::object progress) {
   LongWork work(std::move(progress));
-  DequantizeOptions options{
-      .sink = {.max_shard_bytes = max_shard_size, .sync = sync}, .force = force, .work = work.options(0, memory_limit)};
+  DequantizeOptions options{.open = {.component = component},
+                            .sink = {.max_shard_bytes = max_shard_size, .sync = sync},
+                            .force = force,
+                            .work = work.options(0, memory_limit)};
   if (dtype) options.dtype = dtype_of(*dtype);
   if (format) options.sink.format = format_of(*format);
   return report_of(work.run([&] { return dequantize_model(quantized.get(), path.get(), options); }));
@@ -152,10 +154,14 @@ std::string_view edit_metadata(const FsPath& path, const std::vector<StringPair>
 }
 
 nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, std::vector<std::string> include,
-                  std::vector<std::string> exclude, bool sync, nb::object progress) {
+                  std::vector<std::string> exclude, std::string component, std::string variant, bool sync, nb::object progress) {
   LongWork work(std::move(progress));
-  const DownloadOptions options{
-      .include = std::move(include), .exclude = std::move(exclude), .sync = sync, .work = work.options()};
+  const DownloadOptions options{.include = std::move(include),
+                                .exclude = std::move(exclude),
+                                .component = std::move(component),
+                                .variant = std::move(variant),
+                                .sync = sync,
+                                .work = work.options()};
   const std::string place = folder ? folder->get() : "";
   const DownloadReport report = work.run([&] { return ballast::download(uri, place, options); });
   nb::list files;
@@ -183,14 +189,16 @@ void bind_write(nb::module_& module) {
   module.def("convert", &convert, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("include"), nb::arg("exclude"),
              nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
-             nb::arg("force"), nb::arg("threads"), nb::arg("memory_limit"), nb::arg("progress").none());
+             nb::arg("force"), nb::arg("threads"), nb::arg("memory_limit"), nb::arg("component"), nb::arg("variant"),
+             nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("force"), nb::arg("memory_limit"),
+             nb::arg("component"),
              nb::arg("progress").none());
   module.def("edit_metadata", &edit_metadata, nb::arg("path"), nb::kw_only(), nb::arg("set"), nb::arg("unset"),
              nb::arg("progress").none());
   module.def("download", &download, nb::arg("uri"), nb::arg("folder").none(), nb::kw_only(), nb::arg("include"),
-             nb::arg("exclude"), nb::arg("sync"), nb::arg("progress").none());
+             nb::arg("exclude"), nb::arg("component"), nb::arg("variant"), nb::arg("sync"), nb::arg("progress").none());
 }
 
 }  // namespace ballast::python

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include <ballast/glob.h>
 
@@ -10,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/safetensors/index.h"
+#include "model/pipeline.h"
 #include "scheme/parquet/metadata.h"
 #include "source/path/path.h"
 #include "source/uri.h"
@@ -55,12 +57,61 @@ Result<std::optional<ListedFile>> find_file(const std::string& uri, const Downlo
   return found == beside.end() ? std::nullopt : std::optional(*found);
 }
 
+// The components of a pipeline, which HTTP does not list either.
+Result<void> add_components(const std::string& uri, const DownloadOptions& options, std::vector<ListedFile>& files) {
+  if (std::ranges::find(files, kPipelineFile, &ListedFile::name) == files.end()) return {};
+  const ReadOptions read{.stop = options.work.stop};
+  for (const PipelineEntry& entry : TRY(read_pipeline(Folder(uri, read)))) {
+    const std::string folder = join_path(uri, entry.name);
+    auto own = TRY(list_tree(folder, read));
+    TRY(add_told(folder, options, own));
+    for (ListedFile& file : own) {
+      file.name = fmt::format("{}/{}", entry.name, file.name);
+      files.push_back(std::move(file));
+    }
+  }
+  return {};
+}
+
 Result<std::vector<ListedFile>> list_files(const std::string& uri, const DownloadOptions& options) {
   auto files = list_tree(uri, {.stop = options.work.stop});
   if (files && is_http(uri)) {
     TRY(add_told(uri, options, *files));
+    TRY(add_components(uri, options, *files));
   }
   return files;
+}
+
+std::string folder_in(const std::string& name) {
+  return name.substr(0, name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1);
+}
+
+// Leaves the weights of one variant in each folder, or the plain ones where it has none.
+Result<void> leave_variant(const std::string& variant, std::vector<ListedFile>& files) {
+  const auto parsed = [](const ListedFile& file) {
+    return parse_variant_name(std::string_view(file.name).substr(folder_in(file.name).size()));
+  };
+  std::set<std::string> folders;
+  for (const ListedFile& file : files) {
+    const auto weights = parsed(file);
+    if (weights && weights->variant == variant) folders.insert(folder_in(file.name));
+  }
+  if (folders.empty()) return fail(Errc::kNotFound, "no weights of the variant {}", quote(variant));
+  std::erase_if(files, [&](const ListedFile& file) {
+    const auto weights = parsed(file);
+    return weights &&
+           weights->variant != (folders.contains(folder_in(file.name)) ? std::string_view(variant) : std::string_view());
+  });
+  return {};
+}
+
+// Applies the options about pipelines.
+Result<void> leave_chosen(const std::string& uri, const DownloadOptions& options, std::vector<ListedFile>& files) {
+  if (!options.component.empty()) {
+    TRY(component_folder(uri, options.component, {.stop = options.work.stop}));
+    std::erase_if(files, [&](const ListedFile& file) { return !file.name.starts_with(options.component + "/"); });
+  }
+  return options.variant.empty() ? Result<void>() : leave_variant(options.variant, files);
 }
 
 Result<void> check_name(const std::string& name) {
@@ -88,6 +139,7 @@ Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const Downlo
   }
   if (!files) return std::unexpected(files.error());
   if (!is_folder(uri)) return std::vector{WantedFile{.listed = {.name = file_name(uri)}, .uri = uri}};
+  TRY(leave_chosen(uri, options, *files));
   std::vector<WantedFile> wanted;
   for (ListedFile& file : *files) {
     if (!is_wanted(file.name, options)) continue;

@@ -16,6 +16,7 @@
 #include "jobs/quantize/input.h"
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
+#include "jobs/quantize/up_to_date.h"
 #include "model/sink.h"
 #include "model/state.h"
 #include "output/file.h"
@@ -287,9 +288,15 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
     report = TRY(write_output(prepared, directory, input.options));
   }
   report.modality = prepared.modality;
-  report.notes = input.arrangement.notes;
+  report.notes.insert(report.notes.begin(), input.arrangement.notes.begin(), input.arrangement.notes.end());
   report.left_out = input.arrangement.left_out;
   return report;
+}
+
+Result<bool> is_up_to_date(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  const QuantizeInput input = TRY(make_input(model, options));
+  const Prepared prepared = TRY(prepare(input));
+  return is_finished(directory, prepared.output, prepared.coder);
 }
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {

@@ -147,6 +147,8 @@ void summarize_layers(QuantizeReport& report, const Unquantized& others, double 
   double stored = 0;
   report.quality = {.sqnr_db = std::numeric_limits<double>::infinity()};
   report.passed = true;
+  report.unquantized_parameters = others.parameters;
+  report.unquantized_bytes = others.bytes;
   for (const LayerReport& layer : report.layers) {
     const auto weight = static_cast<double>(layer.parameters);
     parameters += weight;

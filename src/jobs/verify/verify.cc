@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "jobs/verify/rest.h"
+#include "jobs/verify/verify_pipeline.h"
 #include "model/locate.h"
+#include "model/pipeline.h"
 #include "model/read_config.h"
 #include "model/shards.h"
 #include "model/state.h"
@@ -343,8 +345,12 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
 }  // namespace
 
 Result<VerifyReport> verify_model(const std::string& path, const VerifyOptions& options) {
-  Place place = TRY(find_place(path, read_options(options.open)));
+  Place place = TRY(find_place(path, options.open));
   if (is_parquet_model(place)) return verify_parquet(path, std::move(*place.folder), options);
+  if (place.folder && TRY(place.folder->has(kPipelineFile))) {
+    const auto entries = TRY(read_pipeline(*place.folder));
+    if (!entries.empty()) return verify_pipeline(place.path, entries, options);
+  }
   return Verifier(options).run(path, std::move(place));
 }
 
