@@ -83,9 +83,9 @@ struct ModelAccess {
 
   // The weight files, also of a model whose weights are decoded.
   static std::vector<std::string> stored_files(const Model& model) {
-    if (model.state_->decoded) return model.state_->decoded->files;
+    const auto& decoded = model.state_->decoded;
     std::vector<std::string> paths;
-    for (const ModelFile& file : model.files()) paths.push_back(file.path);
+    for (const ModelFile& file : decoded ? std::span<const ModelFile>(decoded->files) : model.files()) paths.push_back(file.path);
     return paths;
   }
 
