@@ -319,10 +319,32 @@ def test_output_replaces_an_older_one_but_no_other_files(run, sd, tmp_path):
     assert json_of(run("inspect", out / "vae", "--json"))["dtypes"].keys() == {"F16"}
     (out / "notes.txt").write_text("mine")
     message = one_error_line(run("convert", sd, out), 4)
-    assert message == f"{out}: cannot replace this directory: 'notes.txt' is not part of the output; choose a new directory"
+    assert message == (
+        f"{out}: the directory is not empty: 'notes.txt' would stay beside the pipeline; "
+        "choose another directory, or allow it (--force)"
+    )
     (out / "notes.txt").rename(out / "unet" / "notes.txt")
     assert "'unet/notes.txt'" in one_error_line(run("convert", sd, out), 4)
     assert (out / "unet" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "command", [["convert"], ["quantize", "--format", "mlx", "--group-size", "32"], ["quantize", "--resume"]], ids=" ".join
+)
+def test_force_keeps_the_other_files(run, sd, tmp_path, command):
+    out = tmp_path / "out"
+    name, *options = command
+    assert run("convert", sd, out).returncode == 0
+    others = ["notes.txt", "mine/a.txt", "unet/notes.txt", "unet/mine/b.txt"]
+    for other in others:
+        (out / other).parent.mkdir(exist_ok=True)
+        (out / other).write_text(other)
+    assert "'mine' and 3 more files would stay" in one_error_line_after_notes(run(name, sd, out, *options), 4)
+    made = run(name, sd, out, *options, "--force")
+    assert made.returncode == 0, made.stderr
+    assert all((out / other).read_text() == other for other in others)
+    assert sorted(os.listdir(tmp_path)) == ["out", "sd"]
+    assert run("verify", out).returncode == 0
 
 
 def test_output_cannot_be_the_input(run, sd):
@@ -377,6 +399,17 @@ def test_quantize_one_named_component(run, sd, tmp_path):
     report = json_of(made)
     assert "components" not in report and len(report["layers"]) == 2
     assert "config.json" in files_of(tmp_path / "out")
+
+
+def test_quantized_components_are_decoded(run, sd, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = ["--group-size", "32", "--bits", "8"]
+    assert run("quantize", sd, first, "--format", "mlx", *options).returncode == 0
+    report = json_of(run("quantize", first, second, "--format", "parquet", *options, "--json"))
+    assert {layer["name"].split("/")[0] for layer in report["layers"]} == {"unet"}
+    assert json_of(run("validate", first, second, "--json"))["passed"]
+    assert ballast.quantize(first, tmp_path / "third", component="unet", group_size=32).layers
+    assert ballast.validate(sd, second).passed and report["bits_per_weight_total"] > report["bits_per_weight"]
 
 
 def test_quantize_a_variant(run, sdxl, tmp_path):
