@@ -104,14 +104,6 @@ Json stats_json(const TensorStats& stats) {
           {"histogram", stats.histogram}};
 }
 
-Json tensor_json(const Model& model, const TensorInfo& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", name(tensor.dtype)},
-          {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())},
-          {"data_offsets", {tensor.begin, tensor.end}},
-          {"file", model.files()[tensor.file].path}};
-}
-
 Exit print_json(const Weights& weights, const Selection& selection, const InspectOptions& options, const std::string& reason) {
   const Model& model = *weights.stored();
   Json files = Json::array();
@@ -290,18 +282,6 @@ void print_dtypes(std::span<const TensorInfo* const> tensors) {
   table.print();
 }
 
-// If the weights cannot be decoded, the stored tensors, with the reason.
-Result<Weights> open_to_inspect(const InspectOptions& options, std::string& reason) {
-  auto weights = Weights::open(options.path, options.read.open());
-  if (weights) return weights;
-  const Errc code = weights.error().code;
-  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return weights;
-  auto stored = Model::open(options.path, options.read.open());
-  if (!stored) return weights;
-  reason = std::move(weights.error().message);
-  return Weights::as_stored(std::move(*stored));
-}
-
 Exit inspect_components(const InspectOptions& options, const std::vector<Component>& components) {
   if (options.stats || options.filter != "*") {
     return report({.code = Errc::kInvalidArgument,
@@ -314,7 +294,7 @@ Exit inspect_components(const InspectOptions& options, const std::vector<Compone
 
 Exit inspect(const InspectOptions& options) {
   std::string reason;
-  const auto weights = open_to_inspect(options, reason);
+  const auto weights = open_to_inspect(options.path, options.read.open(), reason);
   if (!weights) {
     const auto components = components_instead(weights.error(), options.path, options.read.open());
     if (!components) return report(components.error());

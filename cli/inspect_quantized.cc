@@ -110,6 +110,25 @@ Json widths_json(const Weights& model) {
   return json;
 }
 
+Result<Weights> open_to_inspect(const std::string& path, const OpenOptions& options, std::string& reason) {
+  auto weights = Weights::open(path, options);
+  if (weights) return weights;
+  const Errc code = weights.error().code;
+  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return weights;
+  auto stored = Model::open(path, options);
+  if (!stored) return weights;
+  reason = std::move(weights.error().message);
+  return Weights::as_stored(std::move(*stored));
+}
+
+Json tensor_json(const Model& model, const TensorInfo& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", name(tensor.dtype)},
+          {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())},
+          {"data_offsets", {tensor.begin, tensor.end}},
+          {"file", model.files()[tensor.file].path}};
+}
+
 Json weight_json(const Weight& weight) {
   return {{"name", weight.name},
           {"dtype", name(weight.dtype)},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,23 +20,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The stored tensors, and the parameters of the weights.
 Totals total(const Weights& weights) {
   Totals all;
   for (const Weight& weight : weights.weights()) all.add(weight.elements(), weight.bytes);
+  if (const Model* const stored = weights.stored()) {
+    all.tensors = stored->tensors().size();
+    all.bytes = stored->data_bytes();
+  }
   return all;
 }
 
 std::map<std::string, Totals> totals_by_dtype(const Weights& weights) {
   std::map<std::string, Totals> totals;
-  for (const Weight& weight : weights.weights()) {
-    const std::string stored =
-        weight.is_quantized() ? fmt::format("int{}", weight.storage.bits) : std::string(name(weight.dtype));
-    totals[stored].add(weight.elements(), weight.bytes);
+  if (const Model* const stored = weights.stored()) {
+    for (const TensorInfo& tensor : stored->tensors()) totals[std::string(name(tensor.dtype))].add(tensor.elements(), tensor.bytes());
+    return totals;
   }
+  for (const Weight& weight : weights.weights()) totals[std::string(name(weight.dtype))].add(weight.elements(), weight.bytes);
   return totals;
 }
 
-Json model_json(const Weights& weights, bool tensors) {
+Json model_json(const Weights& weights, bool tensors, const std::string& reason) {
   Json files = Json::array();
   for (const ModelFile& file : weights.files()) files.push_back({{"path", file.path}, {"size", file.size}});
   Json dtypes = Json::object();
@@ -50,16 +56,14 @@ Json model_json(const Weights& weights, bool tensors) {
             {"data_bytes", all.bytes},
             {"dtypes", std::move(dtypes)},
             {"warnings", std::vector(weights.warnings().begin(), weights.warnings().end())}};
-  if (weights.is_quantized()) json["quantization"] = widths_json(weights);
+  if (!reason.empty()) json["warnings"].push_back(reason);
+  if (weights.scheme() != "plain") json["quantization"] = widths_json(weights);
+  json["weights"] = Json::array();
+  for (const Weight& weight : weights.weights()) json["weights"].push_back(weight_json(weight));
   if (!tensors) return json;
   json["tensors"] = Json::array();
-  for (const Weight& weight : weights.weights()) {
-    json["tensors"].push_back({{"name", weight.name},
-                               {"dtype", name(weight.dtype)},
-                               {"shape", weight.shape},
-                               {"bits", weight.storage.bits},
-                               {"bytes", weight.bytes},
-                               {"file", weight.file}});
+  if (const Model* const stored = weights.stored()) {
+    for (const TensorInfo& tensor : stored->tensors()) json["tensors"].push_back(tensor_json(*stored, tensor));
   }
   return json;
 }
@@ -75,8 +79,10 @@ OpenOptions options_for(const Component& component, OpenOptions options) {
 }
 
 std::string dtypes_text(const Weights& weights) {
-  std::vector<std::string> names;
-  for (const auto& [dtype, totals] : totals_by_dtype(weights)) names.push_back(dtype);
+  std::set<std::string> names;
+  for (const Weight& weight : weights.weights()) {
+    names.insert(weight.is_quantized() ? storage_name(weight.storage) : std::string(name(weight.dtype)));
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -117,16 +123,18 @@ Exit inspect_pipeline(const PipelineView& view, const std::vector<Component>& co
       table.add({label_text(component.name), escape(component.class_name), "", "", "", ""});
       continue;
     }
-    const auto weights = Weights::open(component.path, options_for(component, view.open));
+    std::string reason;
+    const auto weights = open_to_inspect(component.path, options_for(component, view.open), reason);
     if (!weights) return report(weights.error());
     if (!view.json) {
       for (const std::string& warning : weights->warnings()) warn(fmt::format("{}: {}", escape(component.name), warning));
+      if (!reason.empty()) warn(fmt::format("{}: {}", escape(component.name), reason));
     }
     const Totals own = total(*weights);
     all.tensors += own.tensors;
     all.parameters += own.parameters;
     all.bytes += own.bytes;
-    described.back()["model"] = model_json(*weights, view.tensors);
+    described.back()["model"] = model_json(*weights, view.tensors, reason);
     table.add({label_text(component.name), escape(component.class_name), dtypes_text(*weights), grouped(own.tensors),
                grouped(own.parameters), human_bytes(own.bytes)});
   }
