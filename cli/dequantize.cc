@@ -32,8 +32,7 @@ struct Options {
 };
 
 Exit run_dequantize(const Options& options) {
-  DequantizeOptions settings{
-      .open = options.read.open(), .sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
+  DequantizeOptions settings{.open = options.read.open(), .sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
     if (!dtype) return report(Error(dtype.error()).at("--dtype"));

@@ -34,7 +34,8 @@ Totals total(const Weights& weights) {
 std::map<std::string, Totals> totals_by_dtype(const Weights& weights) {
   std::map<std::string, Totals> totals;
   if (const Model* const stored = weights.stored()) {
-    for (const TensorInfo& tensor : stored->tensors()) totals[std::string(name(tensor.dtype))].add(tensor.elements(), tensor.bytes());
+    for (const TensorInfo& tensor : stored->tensors())
+      totals[std::string(name(tensor.dtype))].add(tensor.elements(), tensor.bytes());
     return totals;
   }
   for (const Weight& weight : weights.weights()) totals[std::string(name(weight.dtype))].add(weight.elements(), weight.bytes);

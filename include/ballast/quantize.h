@@ -55,16 +55,16 @@ struct CalibrationReport {
 };
 
 struct QuantizeReport {
-  std::vector<LayerReport> layers;   // quantized tensors, in model order
-  std::uint64_t unquantized = 0;     // tensors left unquantized
+  std::vector<LayerReport> layers;  // quantized tensors, in model order
+  std::uint64_t unquantized = 0;    // tensors left unquantized
   std::uint64_t unquantized_parameters = 0;
-  std::uint64_t unquantized_bytes = 0;
-  std::vector<std::string> files;    // weight files
-  std::uint64_t source_bytes = 0;    // size of the weight files read
-  std::uint64_t bytes = 0;           // size of the weight files written
-  Quality quality;                   // mean over all layers, weighted by parameter count
-  double bits_per_weight = 0;        // of the quantized weights, including scales and offsets
-  double bits_per_weight_total = 0;  // the same over all tensors, unquantized ones included
+  std::uint64_t unquantized_bytes = 0;  // of these values
+  std::vector<std::string> files;       // weight files
+  std::uint64_t source_bytes = 0;       // size of the weight files read
+  std::uint64_t bytes = 0;              // size of the weight files written
+  Quality quality;                      // mean over all layers, weighted by parameter count
+  double bits_per_weight = 0;           // of the quantized weights, including scales and offsets
+  double bits_per_weight_total = 0;     // the same over all tensors, unquantized ones included
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
   bool passed = true;                       // every layer reaches min_accuracy

@@ -25,7 +25,7 @@ struct KnownFile {
 
 inline constexpr std::string_view kConfigFile = "config.json";
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-inline constexpr std::string_view kModulesFile = "modules.json";  // of sentence-transformers
+inline constexpr std::string_view kModulesFile = "modules.json";       // of sentence-transformers
 inline constexpr std::string_view kPipelineFile = "model_index.json";  // names the components of a diffusers pipeline
 inline constexpr std::string_view kQuantizationConfigFile = "quantization_config.json";
 inline constexpr std::string_view kParquetMetadataFile = "metadata.json";

@@ -97,8 +97,8 @@ class Sorter {
       if (!shard || shard->variant.empty()) continue;
       for (const ListedFile& file : files_) {
         const auto index = parse_variant_name(file.name);
-        const bool is_own = index && index->kind == VariantName::Kind::kIndex && index->stem == shard->stem &&
-                            index->variant == shard->variant;
+        const bool is_own =
+            index && index->kind == VariantName::Kind::kIndex && index->stem == shard->stem && index->variant == shard->variant;
         if (is_own) own_.insert(file.name);
       }
       return;  // all are of one variant

@@ -74,11 +74,12 @@ TEST(Locate, IndexTakesPrecedenceWithAWarning) {
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("s.safetensors")));
   EXPECT_EQ(location->index_path, dir.path(kIndex));
-  EXPECT_THAT(location->warnings,
-              ElementsAre(dir.path("model.safetensors") + " is ignored because model.safetensors.index.json is used",
-                          dir.path("weights.safetensors") + " is ignored because model.safetensors.index.json is used",
-                          dir.path("weights.mlx") + " is ignored because model.safetensors.index.json is used",
-                          dir.path("model-00001-of-00001.safetensors") + " is ignored because model.safetensors.index.json is used"));
+  EXPECT_THAT(
+      location->warnings,
+      ElementsAre(dir.path("model.safetensors") + " is ignored because model.safetensors.index.json is used",
+                  dir.path("weights.safetensors") + " is ignored because model.safetensors.index.json is used",
+                  dir.path("weights.mlx") + " is ignored because model.safetensors.index.json is used",
+                  dir.path("model-00001-of-00001.safetensors") + " is ignored because model.safetensors.index.json is used"));
 }
 
 TEST(Locate, FileInTheIndexGivesNoWarning) {

@@ -193,8 +193,7 @@ void bind_write(nb::module_& module) {
              nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("force"), nb::arg("memory_limit"),
-             nb::arg("component"),
-             nb::arg("progress").none());
+             nb::arg("component"), nb::arg("progress").none());
   module.def("edit_metadata", &edit_metadata, nb::arg("path"), nb::kw_only(), nb::arg("set"), nb::arg("unset"),
              nb::arg("progress").none());
   module.def("download", &download, nb::arg("uri"), nb::arg("folder").none(), nb::kw_only(), nb::arg("include"),

@@ -41,14 +41,15 @@ Result<ConvertReport> convert_pipeline(const std::string& pipeline, const std::s
   TRY(check_options(pipeline, options));
   const PipelineInput input = TRY(open_pipeline(pipeline, open));
   ConvertReport report;
-  auto written =
-      TRY(write_pipeline(input, {.out = directory, .sync = options.sink.sync, .resume = options.resume, .force = options.force, .work = options.work},
-                         [&](const ComponentWork& work) -> Result<ComponentReport> {
-                           ConvertReport own = TRY(convert_component(work, options));
-                           auto made = component_report(work, ComponentAction::kConverted, own);
-                           add_component(report, work, std::move(own));
-                           return made;
-                         }));
+  auto written = TRY(write_pipeline(
+      input,
+      {.out = directory, .sync = options.sink.sync, .resume = options.resume, .force = options.force, .work = options.work},
+      [&](const ComponentWork& work) -> Result<ComponentReport> {
+        ConvertReport own = TRY(convert_component(work, options));
+        auto made = component_report(work, ComponentAction::kConverted, own);
+        add_component(report, work, std::move(own));
+        return made;
+      }));
   finish(report, std::move(written));
   return report;
 }

@@ -199,9 +199,9 @@ Result<QuantizeReport> quantize_pipeline(const std::string& pipeline, const std:
   TRY(check_pipeline_output(input, directory, options.force));
   if (TRY(is_finished(input, directory, options))) return report_finished(input, directory);
   QuantizeReport report;
-  auto written =
-      TRY(write_pipeline(input, {.out = directory, .sync = options.sync, .resume = options.resume, .force = options.force, .work = options.work},
-                         [&](const ComponentWork& work) { return write_component(work, options, report); }));
+  auto written = TRY(write_pipeline(
+      input, {.out = directory, .sync = options.sync, .resume = options.resume, .force = options.force, .work = options.work},
+      [&](const ComponentWork& work) { return write_component(work, options, report); }));
   summarize(report, options.config.min_accuracy);
   report.components = std::move(written.components);
   report.not_copied.insert(report.not_copied.begin(), written.not_copied.begin(), written.not_copied.end());

@@ -15,7 +15,9 @@
 #include "base/similar_name.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "jobs/companions.h"
+#include "jobs/pipeline/other_files.h"
+#include "output/file.h"
+#include "output/output.h"
 #include "output/tree.h"
 #include "source/path/folder.h"
 #include "source/uri.h"
@@ -116,50 +118,6 @@ Result<std::vector<std::string>> find_left_out(const PipelineInput& input, const
   return names;
 }
 
-// A file that the output may replace: it has the name of one in the source, or is a weights file.
-bool is_expected(const std::string& name, const std::set<std::string>& source) {
-  return source.contains(name) || is_model_name(name) || name == kParquetMetadataFile || name == kConfigFile;
-}
-
-Result<std::set<std::string>> list_names(const std::string& folder, const OpenOptions& options) {
-  std::set<std::string> names;
-  for (const ListedFile& file : TRY(Folder(folder, read_options(options)).files())) names.insert(file.name);
-  return names;
-}
-
-// What an existing directory has beside the files that the output replaces.
-Result<std::vector<std::string>> find_others(const PipelineInput& input, const std::string& out, const TopLevel& top) {
-  std::error_code error;
-  std::vector<std::string> others;
-  if (!fs::is_directory(out, error)) return others;
-  for (const std::string& name : TRY(list_names(out, {}))) {
-    if (std::ranges::find(top.names, name) == top.names.end()) others.push_back(name);
-  }
-  for (std::size_t i = 0; i < input.components.size(); ++i) {
-    const Component& component = input.components[i];
-    const std::string folder = fmt::format("{}/{}", out, component.name);
-    if (!fs::is_directory(folder, error)) continue;
-    const auto source = TRY(list_names(component.path, input.open[i]));
-    for (const std::string& name : TRY(list_names(folder, {}))) {
-      if (!is_expected(name, source)) others.push_back(fmt::format("{}/{}", component.name, name));
-    }
-  }
-  return others;
-}
-
-// Links a file or a folder, or copies it where there are no links.
-Result<void> keep(const fs::path& from, const fs::path& to) {
-  constexpr auto kAll = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(to, error))) return {};
-  fs::copy(from, to, kAll | fs::copy_options::create_hard_links, error);
-  if (!error) return {};
-  fs::remove_all(to, error);
-  fs::copy(from, to, kAll, error);
-  if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot copy it from {}", escape(to.string()), escape(from.string()));
-  return {};
-}
-
 // Whether one path is the other or below it.
 bool overlap(const std::string& a, const std::string& b) {
   std::error_code error;
@@ -186,8 +144,8 @@ class Writing {
   Result<WrittenPipeline> run(const TopLevel& top, const WriteComponent& write) {
     WrittenPipeline written{.components = {}, .not_copied = TRY(find_left_out(input_, top)), .warnings = input_.warnings};
     if (!written.not_copied.empty()) {
-      written.warnings.push_back(
-          fmt::format("not part of the pipeline and not copied: {}", escape(fmt::format("{}", fmt::join(written.not_copied, ", ")))));
+      written.warnings.push_back(fmt::format("not part of the pipeline and not copied: {}",
+                                             escape(fmt::format("{}", fmt::join(written.not_copied, ", ")))));
     }
     if (work_.resume) TRY(make_folder(fmt::format("{}/{}", tree_.path(), kRecords)));
     for (std::size_t i = 0; i < input_.components.size(); ++i) {
@@ -201,9 +159,9 @@ class Writing {
       if (!copied) return std::unexpected(tree_.with_final_path(std::move(copied.error())));
     }
     std::vector<std::string> names = top.names;
-    const auto others = TRY(work_.force ? find_others(input_, work_.out, top) : Result<std::vector<std::string>>());
+    const auto others = TRY(work_.force ? find_others(input_, work_.out, top.names) : Result<std::vector<std::string>>());
     for (const std::string& other : others) {
-      TRY(keep(fs::path(work_.out) / other, fs::path(tree_.path()) / other));
+      TRY(keep(join_path(work_.out, other), join_path(tree_.path(), other)));
       names.push_back(other);
     }
     TRY(tree_.commit(names, work_.sync));
@@ -275,11 +233,12 @@ Result<void> check_pipeline_output(const PipelineInput& input, const std::string
     return fail(Errc::kInvalidArgument, "{}: the pipeline is read from here; give another output directory", escape(out));
   }
   if (force) return {};
-  const auto others = TRY(find_others(input, out, TRY(plan_top_level(input))));
+  const auto others = TRY(find_others(input, out, TRY(plan_top_level(input)).names));
   if (others.empty()) return {};
-  return fail(Errc::kWrite,
-              "{}: the directory is not empty: {}{} would stay beside the pipeline; choose another directory, or allow it (force)",
-              escape(out), quote(others.front()), others.size() > 1 ? fmt::format(" and {} more files", others.size() - 1) : "");
+  return fail(
+      Errc::kWrite,
+      "{}: the directory is not empty: {}{} would stay beside the pipeline; choose another directory, or allow it (force)",
+      escape(out), quote(others.front()), others.size() > 1 ? fmt::format(" and {} more files", others.size() - 1) : "");
 }
 
 Result<WrittenPipeline> write_pipeline(const PipelineInput& input, const PipelineWork& work, const WriteComponent& write) {

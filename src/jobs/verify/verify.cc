@@ -301,9 +301,9 @@ class Verifier {
   VerifyReport report_;
   std::vector<std::string> paths_;  // of the files in it
   bool has_quantized_config_ = false;
-  std::string config_place_;        // of the config, for messages
-  std::vector<Shard> shards_;       // those that could be opened
-  std::uint64_t data_bytes_ = 0;    // of their tensors
+  std::string config_place_;      // of the config, for messages
+  std::vector<Shard> shards_;     // those that could be opened
+  std::uint64_t data_bytes_ = 0;  // of their tensors
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
