@@ -1,6 +1,7 @@
 #include "quantize/quality.h"
 
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -25,20 +26,31 @@ TEST(Quality, ZerosAreLikeZeros) {
   EXPECT_EQ(quality_of({.count = 2, .error = 1}).cosine_similarity, 0);
 }
 
+TEST(Quality, ErrorsOfDecodedValues) {
+  QualitySums sums;
+  const std::vector<float> weights{3, -4};
+  add_errors(weights, std::vector<float>{3, -3}, sums);
+  EXPECT_EQ(sums.count, 2U);
+  EXPECT_EQ(sums.weights, 25);
+  EXPECT_EQ(sums.cross, -4);
+  EXPECT_EQ(sums.error, 1);
+  EXPECT_EQ(sums.max_error, 1);
+}
+
 TEST(Quality, LayersCountByTheirParameters) {
   QuantizeReport report;
   report.layers.push_back(
       {.parameters = 300, .bytes = 150, .quality = {.cosine_similarity = 1, .relative_rmse = 0.1, .max_error = 2}});
   report.layers.push_back(
       {.parameters = 100, .bytes = 100, .quality = {.cosine_similarity = 0.6, .relative_rmse = 0.5, .max_error = 1}});
-  summarize_layers(report, 0.6);
+  summarize_layers(report, {}, 0.6);
   EXPECT_DOUBLE_EQ(report.quality.cosine_similarity, 0.9);
   EXPECT_DOUBLE_EQ(report.quality.relative_rmse, 0.2);
   EXPECT_DOUBLE_EQ(report.quality.sqnr_db, -20 * std::log10(0.2));
   EXPECT_EQ(report.quality.max_error, 2);
   EXPECT_DOUBLE_EQ(report.bits_per_weight, 5);
   EXPECT_TRUE(report.passed);
-  summarize_layers(report, 0.61);
+  summarize_layers(report, {}, 0.61);
   EXPECT_FALSE(report.passed);
 }
 
