@@ -185,7 +185,7 @@ class TestSeveralWeights:
         save(tmp_path / "m/consolidated.safetensors", {"y": matrix()})
         result = run("convert", tmp_path / "m", tmp_path / "out", "--json")
         assert report(result)["not_copied"] == ["consolidated.safetensors"]
-        assert "consolidated.safetensors is ignored because model.safetensors is used" in report(result)["warnings"]
+        assert f"{tmp_path / 'm/consolidated.safetensors'} is ignored because model.safetensors is used" in report(result)["warnings"]
         assert files(tmp_path / "out") == ["model.safetensors"]
 
 

@@ -168,7 +168,7 @@ class TestDiff:
     def test_what_cannot_be_decoded_is_compared_as_stored(self, tmp_path):
         names = {"qweight": (4, 8), "qzeros": (1, 1), "scales": (1, 8), "g_idx": (32,)}
         ballast.save({f"up.{name}": np.ones(shape, np.int32) for name, shape in names.items()}, tmp_path / "gptq", sync=False)
-        (tmp_path / "gptq/config.json").write_text('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
+        (tmp_path / "gptq/config.json").write_text('{"quantization_config": {"quant_method": "hqq", "bits": 4}}')
         report = ballast.diff(tmp_path / "gptq", tmp_path / "gptq")
         assert report.equal and report.same == 4
         assert len(report.warnings) == 2 and report.warnings[0].endswith("; the stored tensors are compared")

@@ -34,6 +34,7 @@ const WRONG: unknown[] = [
 ];
 
 const WATCH = ['progress', 'signal'];
+const DIRECTORY = ['component', 'variant'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
 const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'force', 'threads', 'memoryLimit'];
 const QUANTIZE = [
@@ -49,19 +50,20 @@ type Call = { use: (...given: never[]) => unknown; works: () => unknown[]; optio
 
 /** Each function with arguments that work and, if it takes options last, their names. */
 const CALLS: Record<string, Call> = {
-  openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE] },
+  openModel: { use: ballast.openModel, works: () => [sample, {}], options: ['decode', ...FILE, ...DIRECTORY] },
   loadPretrained: { use: ballast.loadPretrained, works: () => [qwen3, {}], options: [...FILE, 'log'] },
   'Qwen3Model.loadPretrained': { use: (...given: [string]) => ballast.Qwen3Model.loadPretrained(...given), works: () => [qwen3, { log: () => undefined }], options: [...FILE, 'log'] },
   saveFile: { use: ballast.saveFile, works: () => [ARRAYS(), 'a.safetensors', FAST], options: [...WATCH, 'metadata', 'maxShardSize', 'sync'] },
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
-  convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...CONVERT] },
-  quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...QUANTIZE] },
-  validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, 'minAccuracy', 'threads'] },
-  dequantizeModel: { use: ballast.dequantizeModel, works: () => [parquet, 'e.safetensors', FAST], options: [...WATCH, ...DEQUANTIZE] },
-  verifyModel: { use: ballast.verifyModel, works: () => [sample, {}], options: [...WATCH, 'values', 'sha256', 'threads'] },
-  inspectModel: { use: ballast.inspectModel, works: () => [sample, {}], options: [...WATCH, 'stats', 'threads'] },
+  convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...DIRECTORY, ...CONVERT] },
+  quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...DIRECTORY, ...QUANTIZE] },
+  validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, ...DIRECTORY, 'minAccuracy', 'threads'] },
+  dequantizeModel: { use: ballast.dequantizeModel, works: () => [parquet, 'e.safetensors', FAST], options: [...WATCH, 'component', ...DEQUANTIZE] },
+  verifyModel: { use: ballast.verifyModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'values', 'sha256', 'threads'] },
+  inspectModel: { use: ballast.inspectModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'stats', 'threads'] },
+  listComponents: { use: ballast.listComponents, works: () => [qwen3] },
   diffModels: { use: ballast.diffModels, works: () => [sample, model, {}], options: [...WATCH, 'threads'] },
-  downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, 'include', 'exclude', 'sync'] },
+  downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, ...DIRECTORY, 'include', 'exclude', 'sync'] },
   'model.info': { use: (name: string) => model.info(name), works: () => ['bias'] },
   'model.has': { use: (name: string) => model.has(name), works: () => ['bias'] },
   'model.tensor': { use: (name: string) => model.tensor(name), works: () => ['bias'] },

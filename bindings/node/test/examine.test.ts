@@ -92,9 +92,10 @@ describe('verifyModel()', () => {
 
 describe('inspectModel()', () => {
   test.each([['a model', () => qwen3], ['MLX', () => mlx], ['Parquet', () => parquet], ['a lone file', () => sample]])('agrees with the program about %s', async (_, path) => {
-    const { tensors, modality, ...rest } = programJson('inspect', '--tensors', path());
-    const { tensors: found, ...report } = await inspectModel(path());
+    const { tensors, modality, weights, ...rest } = programJson('inspect', '--tensors', path());
+    const { tensors: found, weights: foundWeights, ...report } = await inspectModel(path());
     expect(report).toEqual({ quantization: null, timeBoundaries: null, ...rest, modality: modality === 'unknown' ? null : modality });
+    expect(foundWeights.sort(byName)).toEqual((weights as { name: string }[]).sort(byName));
     const without = found.map(({ bytes, dataOffsets, ...tensor }) => {
       if (dataOffsets !== undefined) expect(bytes).toBe(dataOffsets[1] - dataOffsets[0]);
       return dataOffsets === undefined ? { ...tensor, bytes } : { ...tensor, dataOffsets };
@@ -128,7 +129,7 @@ describe('inspectModel()', () => {
   test('shows the tensors of what no scheme decodes, with a warning', async () => {
     const gptq = join(folder, 'gptq');
     mkdirSync(gptq);
-    writeFileSync(join(gptq, 'config.json'), JSON.stringify({ model_type: 'llama', quantization_config: { quant_method: 'gptq', bits: 4, group_size: 32 } }));
+    writeFileSync(join(gptq, 'config.json'), JSON.stringify({ model_type: 'llama', quantization_config: { quant_method: 'hqq', bits: 4, group_size: 32 } }));
     await saveFile({ 'a.qweight': tensorOf(new Int32Array(8), [2, 4]) }, join(gptq, 'model.safetensors'), { sync: false });
     const report = await inspectModel(gptq);
     expect(report.tensors.map(({ name }) => name)).toEqual(['a.qweight']);

@@ -28,7 +28,7 @@ describe('convertModel()', () => {
     const model = await openModel(sample);
     for (const source of [sample, model]) {
       const report = await convertModel(source, join(folder, 'half.safetensors'), { dtype: 'f16', dtypeRules: { '*bias': 'F32' } });
-      expect(report).toEqual({ files: [join(folder, 'half.safetensors')], tensors: 2, converted: 1, dataBytes: 4352, warnings: [] });
+      expect(report).toEqual({ files: [join(folder, 'half.safetensors')], tensors: 2, converted: 1, dataBytes: 4352, notCopied: [], notes: [], warnings: [] });
     }
     const half = await openModel(join(folder, 'half.safetensors'));
     expect(half.info('embed.weight').dtype).toBe('F16');

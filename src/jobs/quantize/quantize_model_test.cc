@@ -341,7 +341,7 @@ TEST_P(Quantizing, CopiesFoldersAndNotesWhatItLeavesOut) {
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(test::content(dir_.path("out/1_Pooling/config.json")), "{}");
   EXPECT_THAT(report->not_copied, ElementsAre("onnx/model.onnx"));
-  EXPECT_THAT(report->notes, ElementsAre("not copied: onnx/model.onnx"));
+  EXPECT_THAT(report->notes, testing::Contains("not copied: onnx/model.onnx"));
   EXPECT_THAT(report->warnings, testing::IsEmpty());
 }
 
