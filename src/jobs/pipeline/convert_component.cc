@@ -104,8 +104,10 @@ ComponentReport component_report(const ComponentWork& work, ComponentAction acti
   return component_report(work, action, own.tensors, bytes);
 }
 
+std::string name_in(const Component& component, const std::string& name) { return fmt::format("{}/{}", component.name, name); }
+
 std::vector<std::string> names_in(const Component& component, std::vector<std::string> names) {
-  for (std::string& name : names) name = fmt::format("{}/{}", component.name, name);
+  for (std::string& name : names) name = name_in(component, name);
   return names;
 }
 

@@ -20,6 +20,7 @@ ComponentReport component_report(const ComponentWork& work, ComponentAction acti
 ComponentReport component_report(const ComponentWork& work, ComponentAction action, const ConvertReport& own);
 
 // "unet/conv_in.weight": names of tensors and files are unique within a component.
+std::string name_in(const Component& component, const std::string& name);
 std::vector<std::string> names_in(const Component& component, std::vector<std::string> names);
 
 // "text_encoder: message"

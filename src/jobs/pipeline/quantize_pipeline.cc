@@ -46,11 +46,6 @@ Result<void> check_options(const PipelineInput& input, const QuantizeOptions& op
   return {};
 }
 
-// "unet/conv_in.weight": names of tensors are unique within a component.
-std::string name_in(const Component& component, const std::string& tensor) {
-  return fmt::format("{}/{}", component.name, tensor);
-}
-
 // The values of a model, which may be quantized.
 Result<Model> open_decoded(const std::string& path, const OpenOptions& options) {
   return decode(TRY(Weights::open(path, options)));
