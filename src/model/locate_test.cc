@@ -235,8 +235,9 @@ TEST(Locate, ModelTakesPrecedenceOverTheSameWeightsAsConsolidated) {
   const auto location = locate(dir.path());
   ASSERT_TRUE(location) << location.error().message;
   EXPECT_THAT(location->files, ElementsAre(dir.path("model-00001-of-00001.safetensors")));
-  EXPECT_THAT(location->warnings, ElementsAre("consolidated-00001-of-00002.safetensors and 1 more are ignored because the set of "
-                                              "shards is used"));
+  EXPECT_THAT(location->warnings,
+              ElementsAre(dir.path("consolidated-00001-of-00002.safetensors") + " and 1 more are ignored because the set of "
+                                                                                "shards is used"));
 }
 
 TEST(Locate, AShardAloneIsOpenedWithAWarning) {

@@ -211,9 +211,12 @@ Result<Inspection> inspect_model(Job& job, const std::string& path, const Inspec
   if (weights) return inspect_stored(job, *weights->stored(), weights, options);
   const Errc code = weights.error().code;
   if (code != Errc::kUnsupported && code != Errc::kCorrupt) return std::unexpected(std::move(weights.error()));
-  const auto raw = Model::open(path, open);  // a model that cannot be decoded may still have tensors to list
+  auto raw = Model::open(path, open);  // a model that cannot be decoded may still have tensors to list
   if (!raw) return std::unexpected(std::move(weights.error()));
-  return inspect_stored(job, *raw, weights, options);
+  const Weights stored = Weights::as_stored(std::move(*raw));
+  auto found = inspect_stored(job, *stored.stored(), weights, options);
+  if (found) found->weights.assign(stored.weights().begin(), stored.weights().end());
+  return found;
 }
 
 // `config` is {json, usual} or null; lib/examine.ts parses it.

@@ -70,8 +70,16 @@ def inspect(path: Path, *, component: str | None = None, variant: str | None = N
         made["parameter_count"] = sum(math.prod(weight["shape"]) for weight in found["tensors"])
     if undecodable is not None:
         made["warnings"].append(undecodable)
-    weights = [_weight(weight) for weight in found["tensors"]] if found is not None else []
+    weights = [_weight(weight) for weight in found["tensors"]] if found is not None else [_plain(tensor) for tensor in tensors]
     return made | {"weights": weights, "tensors": tensors}
+
+
+def _plain(tensor: dict[str, Any]) -> dict[str, Any]:
+    begin, end = tensor["data_offsets"]
+    return {
+        "name": tensor["name"], "dtype": tensor["dtype"], "shape": tensor["shape"], "scheme": "plain", "mode": None, "bits": 0,
+        "group_size": 0, "tensors": [tensor["name"]], "bytes": end - begin,
+    }  # fmt: skip
 
 
 def _weight(weight: dict[str, Any]) -> dict[str, Any]:
