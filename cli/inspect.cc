@@ -140,7 +140,7 @@ Exit print_json(const Weights& weights, const Selection& selection, const Inspec
     json["time_boundaries"] = *boundaries ? Json(**boundaries) : Json();
   }
   json["weights"] = Json::array();
-  for (std::size_t i = 0; i < selection.weights.size(); ++i) {
+  for (std::size_t i = 0; reason.empty() && i < selection.weights.size(); ++i) {
     json["weights"].push_back(weight_json(*selection.weights[i]));
     if (!options.stats || !weights.is_quantized()) continue;
     json["weights"].back()["stats"] = selection.stats[i] ? stats_json(*selection.stats[i]) : Json();

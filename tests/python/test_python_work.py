@@ -638,7 +638,8 @@ class TestChecking:
             (model / "config.json").write_text(json.dumps(config))
         printed = json.loads(run("inspect", model, "--json", "--tensors").stdout)
         found = json.loads(json.dumps(ballast.inspect(model)))
-        found["tensors"].sort(key=lambda tensor: [int(part) if part.isdigit() else part for part in tensor["name"].split(".")])
+        for listed in (found["tensors"], found["weights"]):
+            listed.sort(key=lambda each: [int(part) if part.isdigit() else part for part in each["name"].split(".")])
         found["modality"] = found["modality"] or "unknown"
         assert found == printed
         assert list(found) == list(printed)
