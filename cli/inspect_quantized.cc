@@ -34,9 +34,7 @@ const std::string kUnquantizedKey = "kept";
 const std::string kUnquantizedText = "unquantized";
 
 // A key of the JSON document.
-std::string width_name(const Weight& tensor) {
-  return tensor.is_quantized() ? storage_name(tensor.storage) : kUnquantizedKey;
-}
+std::string width_name(const Weight& tensor) { return tensor.is_quantized() ? storage_name(tensor.storage) : kUnquantizedKey; }
 
 std::string width_text(const Weight& tensor) { return tensor.is_quantized() ? width_name(tensor) : kUnquantizedText; }
 

@@ -24,9 +24,7 @@ std::uint64_t elements(const InspectedTensor& tensor) {
 }
 
 // The keys of `quantization` in `ballast inspect --json`.
-std::string storage_key(const Weight& weight) {
-  return weight.is_quantized() ? storage_name(weight.storage) : "kept";
-}
+std::string storage_key(const Weight& weight) { return weight.is_quantized() ? storage_name(weight.storage) : "kept"; }
 
 TotalsByKey totals_by_storage(const Weights& weights) {
   TotalsByKey totals;
