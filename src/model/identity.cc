@@ -45,7 +45,8 @@ std::string stem_of_files(std::span<const std::string> files) {
 
 std::string files_json(const Model& model) {
   std::string text = "[";
-  for (const ModelFile& file : model.files()) {
+  const auto& decoded = ModelAccess::decoded(model);
+  for (const ModelFile& file : decoded ? std::span<const ModelFile>(decoded->files) : model.files()) {
     text += text.size() > 1 ? ", {\"name\": " : "{\"name\": ";
     append_json_string(escape(file_name(file.path)), text);
     text += fmt::format(", \"size\": {}}}", file.size);

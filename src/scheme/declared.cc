@@ -69,7 +69,8 @@ void add_from_scope(std::vector<Declared>& found, object scope, const std::strin
   if (scope[kCompression].get(section) != simdjson::SUCCESS || section.size() == 0) return;
   const std::string at = fmt::format("{}: {}", place, kCompression);
   auto declared = read_section(section, place, at);
-  if (!declared) declared = Declared{.method = "compressed-tensors", .place = at, .evidence = at, .json = simdjson::to_string(section)};
+  if (!declared)
+    declared = Declared{.method = "compressed-tensors", .place = at, .evidence = at, .json = simdjson::to_string(section)};
   found.push_back(std::move(*declared));
 }
 

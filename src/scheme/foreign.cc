@@ -139,7 +139,8 @@ Result<void> refuse_foreign(const Model& model) {
 Result<void> refuse_leftovers(const Model& model, const std::set<const TensorInfo*>& claimed) {
   const auto found = find_in_names(model, claimed);
   if (!found) return {};
-  return fail(Errc::kUnsupported, "{}: {} looks like part of a quantized weight, but belongs to none; convert without --dtype copies it",
+  return fail(Errc::kUnsupported,
+              "{}: {} looks like part of a quantized weight, but belongs to none; convert without --dtype copies it",
               escape(model.path()), found->evidence);
 }
 

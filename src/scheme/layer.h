@@ -19,8 +19,8 @@
 
 namespace ballast {
 
-// Decodes the rows of one quantized weight. Sizes are checked when it is made; values that serve as an index are checked when they
-// are read. Thread-safe.
+// Decodes the rows of one quantized weight. Sizes are checked when it is made; values that serve as an index are checked when
+// they are read. Thread-safe.
 class RowDecoder {
  public:
   RowDecoder() = default;
@@ -50,7 +50,8 @@ struct Layer {
 // What a scheme found in a model.
 struct Layers {
   std::vector<Layer> layers;
-  std::vector<const TensorInfo*> dropped;  // belong to the quantization, but not to the value of a weight: input scales and the like
+  std::vector<const TensorInfo*>
+      dropped;  // belong to the quantization, but not to the value of a weight: input scales and the like
 };
 
 // kCorrupt: "model.safetensors: tensor 'a.weight_scale': shape is [3], expected [4]"

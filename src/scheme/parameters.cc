@@ -104,8 +104,8 @@ Result<std::vector<std::string>> check_scales(const Model& model, const TensorIn
   }
   std::vector<std::string> messages;
   const auto describe = [&](const Found& found, std::string_view what) {
-    messages.push_back(fmt::format("tensor {}: {} of {} scales are {}, the first at index {}", quote(tensor.name), found.count, all,
-                                   what, found.first));
+    messages.push_back(fmt::format("tensor {}: {} of {} scales are {}, the first at index {}", quote(tensor.name), found.count,
+                                   all, what, found.first));
   };
   if (bad.count > 0) describe(bad, "NaN or infinite");
   if (zeros.count > 0 && zero == ZeroScale::kDefect) describe(zeros, "zero");

@@ -30,8 +30,8 @@ class Parameters {
 
 // What a scale of zero means.
 enum class ZeroScale : std::uint8_t {
-  kDefect,    // this quantizer never writes it
-  kAllowed,   // for groups of zeros
+  kDefect,   // this quantizer never writes it
+  kAllowed,  // for groups of zeros
 };
 
 // A tensor of parameters, in row-major order: a matrix of blocks of rows by groups of columns.
@@ -50,8 +50,8 @@ std::unique_ptr<const Parameters> parameter_table(const ParameterTable& table);
 // All elements of a tensor as F32. For small tensors.
 Result<std::vector<float>> read_floats(const Model& model, const TensorInfo& tensor, DType dtype);
 
-// Describes scales that are NaN, infinite or, if that is a defect, zero: "tensor 'a.scales': 3 of 64 scales are NaN or infinite, the
-// first at 5".
+// Describes scales that are NaN, infinite or, if that is a defect, zero: "tensor 'a.scales': 3 of 64 scales are NaN or infinite,
+// the first at 5".
 Result<std::vector<std::string>> check_scales(const Model& model, const TensorInfo& tensor, DType dtype, ZeroScale zero);
 
 }  // namespace ballast

@@ -52,7 +52,8 @@ class Scheme {
   virtual std::string_view name() const = 0;
 
   // Takes the model over if its config or tensors show that its weights are stored this way, and claims the tensors that they
-  // consist of, after checking every size. Null otherwise; the model stays as it is then. `declared` is what find_declared() found.
+  // consist of, after checking every size. Null otherwise; the model stays as it is then. `declared` is what find_declared()
+  // found.
   virtual Result<std::unique_ptr<WeightsReader>> open(Model& model, std::span<const Declared> declared) const = 0;
 };
 

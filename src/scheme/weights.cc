@@ -149,7 +149,8 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
 }
 
 Result<Model> decode(Weights weights, std::optional<DType> dtype) {
-  if (weights.scheme() == kPlain) return *std::move(weights).take_stored();
+  // A config may declare a quantization that no weight has.
+  if (!weights.is_quantized() && weights.stored() != nullptr) return *std::move(weights).take_stored();
   const std::string path = weights.path();
   const Folder* const given = weights.state_->reader->folder();
   std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;

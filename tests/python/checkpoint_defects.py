@@ -204,9 +204,8 @@ STRUCTURE = {
     "mlx4": {
         "no scales": drop(".scales"),
         "no codes": drop(".weight"),
-        "no biases": drop(".biases"),
+        # No biases, and a last group that is not whole, are allowed.
         "short scales": shorten(".scales"),
-        "narrow codes": shorten(".weight", 1),
         "other bits": lambda c: c.config["quantization"].update(bits=8),
         "other group": lambda c: c.config["quantization"].update(group_size=64),
         "other mode": lambda c: c.config["quantization"].update(mode="mxfp4"),

@@ -1,4 +1,4 @@
-"""Checkpoints that other programs quantized: what would misread them refuses them, what copies bytes or lists names does not."""
+"""Checkpoints that no scheme decodes: what would misread them refuses them, what copies bytes or lists names does not."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from quantized_files import contents, done, listing
 from safetensors_bytes import data_start, prefix
 from safetensors_drafts import BITS
 
-UNKNOWN = "in an unknown way"
 REFUSING = {"quantize": [], "dequantize": [], "convert": ["--dtype", "bf16"]}
 
 
@@ -63,95 +62,20 @@ def by_method(method, **more):
 
 
 A = "model.layers.0.mlp.down_proj"
-EXPERTS = "model.layers.0.mlp.experts"
-PACKED = {
-    f"{A}.weight_packed": ("I32", [4, 4]),
-    f"{A}.weight_scale": ("BF16", [4, 1]),
-    f"{A}.weight_shape": ("I64", [2]),
-}
-NVFP4_PACKED = {
-    f"{A}.weight_packed": ("U8", [4, 16]),
-    f"{A}.weight_scale": ("F8_E4M3", [4, 2]),
-    f"{A}.weight_global_scale": ("F32", [1]),
-}
-FP8 = {f"{A}.weight": ("F8_E4M3", [4, 32]), f"{A}.weight_scale": ("F32", []), f"{A}.input_scale": ("F32", [])}
-FP8_BLOCKS = {f"{A}.weight": ("F8_E4M3", [4, 32]), f"{A}.weight_scale_inv": ("F32", [1, 1])}
-INT8 = {f"{A}.weight": ("I8", [4, 32]), f"{A}.weight_scale": ("BF16", [4, 1])}
-NVFP4 = {
-    f"{A}.weight": ("U8", [4, 16]),
-    f"{A}.weight_scale": ("F8_E4M3", [4, 2]),
-    f"{A}.weight_scale_2": ("F32", []),
-    f"{A}.input_scale": ("F32", []),
-}
-MXFP4 = {
-    f"{EXPERTS}.down_proj_blocks": ("U8", [2, 4, 1, 16]),
-    f"{EXPERTS}.down_proj_scales": ("U8", [2, 4, 1]),
-    f"{EXPERTS}.down_proj_bias": ("BF16", [2, 4]),
-}
-COMFY_OLD = {f"{A}.weight": ("F8_E4M3", [4, 32]), f"{A}.scale_weight": ("F32", []), "scaled_fp8": ("F8_E4M3", [2])}
-COMFY_NVFP4 = {
-    f"{A}.weight": ("U8", [16, 16]),
-    f"{A}.weight_scale": ("F8_E4M3", [128, 4]),
-    f"{A}.weight_scale_2": ("F32", []),
-    f"{A}.comfy_quant": ("U8", [19]),
-}
-
-
-def beside(scheme, name, sibling):
-    return f"{scheme} (tensor '{name}' beside '{sibling}')"
-
+CODES = {f"{A}.codes": ("I16", [4, 4, 1]), f"{A}.codebooks": ("F16", [1, 256, 1, 8]), f"{A}.scales": ("F16", [4, 1, 1, 1])}
+EXL3 = {f"{A}.trellis": ("I16", [2, 4, 32]), f"{A}.suh": ("F16", [32]), f"{A}.svh": ("F16", [4])}
 
 LAYOUTS = {
-    "pack-quantized": Layout(PACKED, **by_method("compressed-tensors", format="pack-quantized")),
-    "pack-quantized by name": Layout(PACKED, f"as compressed-tensors (tensor '{A}.weight_packed')"),
-    "int-quantized": Layout(INT8, **by_method("compressed-tensors", format="int-quantized")),
-    "int-quantized by name": Layout(INT8, beside(UNKNOWN, f"{A}.weight_scale", f"{A}.weight")),
-    "nvfp4-pack-quantized": Layout(NVFP4_PACKED, f"as compressed-tensors (tensor '{A}.weight_packed')"),
-    "compression_config": Layout(
-        INT8,
-        "as compressed-tensors (config.json: compression_config)",
-        config={"compression_config": {"format": "int-quantized"}},
+    "aqlm": Layout(CODES, **by_method("aqlm", nbits_per_codebook=8)),
+    "exl3": Layout(EXL3, **by_method("exl3")),
+    "quark of a text_config": Layout(
+        {f"{A}.weight": ("F8_E4M3", [4, 32]), f"{A}.weight_scale": ("F32", [])},
+        "as quark (config.json: text_config: quant_method 'quark')",
+        config={"text_config": {"quantization_config": {"quant_method": "quark"}}},
     ),
-    "fp8 in blocks": Layout(FP8_BLOCKS, **by_method("fp8", weight_block_size=[128, 128])),
-    "fp8 in blocks by name": Layout(FP8_BLOCKS, beside("as fp8", f"{A}.weight_scale_inv", f"{A}.weight")),
-    "fp8 per tensor": Layout(FP8, **by_method("fp8", activation_scheme="static")),
-    "fp8 of a text_config": Layout(
-        FP8,
-        "as fp8 (config.json: text_config: quant_method 'fp8')",
-        config={"text_config": {"quantization_config": {"quant_method": "fp8"}}},
-    ),
-    "fbgemm_fp8": Layout(FP8, **by_method("fbgemm_fp8")),
-    "modelopt FP8": Layout(
-        FP8,
-        "as modelopt (hf_quant_config.json: quant_algo 'FP8')",
-        files={"hf_quant_config.json": {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": None}}},
-    ),
-    "modelopt NVFP4": Layout(NVFP4, **by_method("modelopt", quant_algo="NVFP4")),
-    "modelopt NVFP4 by name": Layout(NVFP4, beside("as modelopt", f"{A}.weight_scale_2", f"{A}.weight")),
-    "modelopt W4A16_AWQ": Layout(
-        {
-            f"{A}.weight": ("U8", [2, 32]),
-            f"{A}.weight_scale": ("BF16", [4, 1]),
-            f"{A}.pre_quant_scale": ("BF16", [32]),
-        },
-        beside("as modelopt", f"{A}.pre_quant_scale", f"{A}.weight"),
-    ),
-    "mxfp4": Layout(MXFP4, **by_method("mxfp4")),
-    "mxfp4 by name": Layout(MXFP4, beside("as mxfp4", f"{EXPERTS}.down_proj_blocks", f"{EXPERTS}.down_proj_scales")),
-    "ComfyUI float8": Layout(
-        FP8,
-        "as comfyui (model.safetensors: metadata '_quantization_metadata')",
-        metadata={"_quantization_metadata": json.dumps({"layers": {A: {"format": "float8_e4m3fn"}}})},
-    ),
-    "ComfyUI float8, old": Layout(COMFY_OLD, "as comfyui (tensor 'scaled_fp8')"),
-    "ComfyUI nvfp4": Layout(COMFY_NVFP4, f"as comfyui (tensor '{A}.comfy_quant')"),
     "torchao": Layout(
         {f"{A}._weight_qdata": ("I8", [4, 32]), f"{A}._weight_scale": ("F32", [4, 1])},
         f"as torchao (tensor '{A}._weight_qdata')",
-    ),
-    "Mistral fp8": Layout(
-        {f"{A}.weight": ("F8_E4M3", [4, 32]), f"{A}.qscale_weight": ("F32", []), f"{A}.qscale_act": ("F32", [])},
-        beside("as fp8", f"{A}.qscale_weight", f"{A}.weight"),
     ),
 }
 

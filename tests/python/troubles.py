@@ -246,7 +246,7 @@ def quantized_by_others(t):
 
 def quantized_already(t):
     t.said("quantize", "tiny", "tiny-4bit", "--format", "mlx", "--group-size", 64)
-    return t.said("quantize", "tiny-4bit", "out")
+    return t.said("quantize", "tiny-4bit", "out", "--format", "mlx", "--group-size", 64)
 
 
 def nothing_to_quantize(t):

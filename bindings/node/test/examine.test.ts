@@ -127,15 +127,15 @@ describe('inspectModel()', () => {
   });
 
   test('shows the tensors of what no scheme decodes, with a warning', async () => {
-    const gptq = join(folder, 'gptq');
-    mkdirSync(gptq);
-    writeFileSync(join(gptq, 'config.json'), JSON.stringify({ model_type: 'llama', quantization_config: { quant_method: 'hqq', bits: 4, group_size: 32 } }));
-    await saveFile({ 'a.qweight': tensorOf(new Int32Array(8), [2, 4]) }, join(gptq, 'model.safetensors'), { sync: false });
-    const report = await inspectModel(gptq);
-    expect(report.tensors.map(({ name }) => name)).toEqual(['a.qweight']);
+    const aqlm = join(folder, 'aqlm');
+    mkdirSync(aqlm);
+    writeFileSync(join(aqlm, 'config.json'), JSON.stringify({ model_type: 'llama', quantization_config: { quant_method: 'aqlm' } }));
+    await saveFile({ 'a.codes': tensorOf(new Int32Array(8), [2, 4]) }, join(aqlm, 'model.safetensors'), { sync: false });
+    const report = await inspectModel(aqlm);
+    expect(report.tensors.map(({ name }) => name)).toEqual(['a.codes']);
     expect(report.warnings).toHaveLength(1);
     expect(report.quantization).toBe(null);
-    const same = await diffModels(gptq, gptq);
+    const same = await diffModels(aqlm, aqlm);
     expect(same).toMatchObject({ equal: true, same: 1 });
     expect(same.warnings).toEqual([`${report.warnings[0]!}; the stored tensors are compared`, `${report.warnings[0]!}; the stored tensors are compared`]);
   });

@@ -17,6 +17,7 @@
 #include "model/read_config.h"
 #include "model/shards.h"
 #include "model/state.h"
+#include "scheme/declared.h"
 #include "scheme/layer_reader.h"
 #include "scheme/reader.h"
 #include "source/sha256.h"
@@ -146,8 +147,8 @@ class Verifier {
       return std::nullopt;
     }
     config_place_ = shown(join_path(location.folder->path(), kConfigFile));
-    has_quantized_config_ = (*config)->quantized;
-    if (has_quantized_config_) return *config;  // compared when the weights are known
+    awaits_weights_ = (*config)->quantized || std::ranges::any_of(shards_, holds_codes);
+    if (awaits_weights_) return *config;  // compared when the weights are known
     std::vector<TensorInfo> tensors;
     for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
     check_tensors_against(**config, tensors, config_place_);
@@ -237,10 +238,13 @@ class Verifier {
     const auto weights = Weights::from_model(std::move(model));
     if (!weights && weights.error().code == Errc::kUnsupported) {
       report_.skipped.push_back(fmt::format("quantization: {}", weights.error().message));
-      if (has_quantized_config_) report_.skipped.emplace_back("architecture: the weights cannot be decoded");
+      if (awaits_weights_) report_.skipped.emplace_back("architecture: the weights cannot be decoded");
       return {};
     }
-    if (weights && weights->scheme() == kPlain) return {};
+    if (weights && weights->scheme() == kPlain) {
+      if (awaits_weights_) check_architecture_of(reader_of(*weights));
+      return {};
+    }
     begin("quantization");
     const auto checked = weights ? check_weights(reader_of(*weights)) : std::unexpected(weights.error());
     if (checked) return {};
@@ -252,7 +256,12 @@ class Verifier {
   Result<void> check_weights(const WeightsReader& reader) {
     TRY(reader.read_time_aware());
     for (const std::string& message : TRY(reader.check_values())) defect(fmt::format("{}: {}", escape(reader.path()), message));
-    if (!reader.config()) return {};
+    check_architecture_of(reader);
+    return {};
+  }
+
+  void check_architecture_of(const WeightsReader& reader) {
+    if (!reader.config()) return;
     ModelConfig config = *reader.config();
     config.quantized = false;
     std::vector<TensorInfo> tensors;
@@ -260,7 +269,13 @@ class Verifier {
       tensors.push_back({.name = weight.name, .shape = weight.shape, .dtype = weight.dtype});
     }
     check_tensors_against(config, tensors, config_place_);
-    return {};
+  }
+
+  // Whether a file may hold quantized weights, so that only their names are those of the architecture.
+  static bool holds_codes(const Shard& shard) {
+    return std::ranges::any_of(shard.header.tensors, [](const TensorInfo& tensor) {
+      return tensor.shape.size() >= 2 && (may_hold_codes(tensor.dtype) || tensor.dtype == DType::kU32);
+    });
   }
 
   Result<void> hash_files() {
@@ -300,10 +315,10 @@ class Verifier {
   const VerifyOptions& options_;
   VerifyReport report_;
   std::vector<std::string> paths_;  // of the files in it
-  bool has_quantized_config_ = false;
-  std::string config_place_;      // of the config, for messages
-  std::vector<Shard> shards_;     // those that could be opened
-  std::uint64_t data_bytes_ = 0;  // of their tensors
+  bool awaits_weights_ = false;     // the architecture is checked when the weights are known
+  std::string config_place_;        // of the config, for messages
+  std::vector<Shard> shards_;       // those that could be opened
+  std::uint64_t data_bytes_ = 0;    // of their tensors
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

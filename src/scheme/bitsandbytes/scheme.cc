@@ -70,6 +70,7 @@ class BitsAndBytesFinder {
     for (const TensorInfo& tensor : model_.tensors()) {
       if (state_of(tensor.name) != nullptr) states.push_back({.tensor = &tensor, .bytes = {}});
       TRY(check_state(tensor));
+      TRY(check_has_scales(tensor));
       if (!is_int8_scales(tensor)) continue;
       TRY(add_int8(tensor));
       if (const TensorInfo* const format = find_sibling(model_, tensor.name, kInt8Scales, "weight_format")) {
@@ -97,6 +98,17 @@ class BitsAndBytesFinder {
     }
     const std::string_view codes = tensor.name.substr(0, tensor.name.size() - kScales.size());
     return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(codes).append(kStates[0].suffix)));
+  }
+
+  // In a model whose config names bitsandbytes, or beside other such weights.
+  Result<void> check_has_scales(const TensorInfo& tensor) const {
+    if (tensor.dtype != DType::kI8 || tensor.shape.size() != 2 || !tensor.name.ends_with(kWeight)) return {};
+    if (find_sibling(model_, tensor.name, kWeight, kInt8Scales) != nullptr) return {};
+    const std::string_view module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+    const bool is_four_bit = std::ranges::any_of(
+        kStates, [&](const StateName& state) { return find_sibling(model_, tensor.name, "", state.suffix) != nullptr; });
+    if (is_four_bit) return {};
+    return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(kInt8Scales)));
   }
 
   bool is_int8_scales(const TensorInfo& tensor) const {

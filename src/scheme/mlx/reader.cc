@@ -12,6 +12,7 @@
 #include "scheme/mlx/reader.h"
 #include "scheme/mlx/side_files.h"
 #include "scheme/model_reader.h"
+#include "scheme/parameters.h"
 #include "source/path/path.h"
 #include "source/uri.h"
 
@@ -70,8 +71,8 @@ class MlxReader final : public ModelReader {
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
     if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: only affine weights with biases have comparable codes, not {}", escape(path()),
-                  quote(weight.name), ballast::name(layer.quantization.mode));
+      return fail(Errc::kUnsupported, "{}: tensor {}: only affine weights with biases have comparable codes, not {}",
+                  escape(path()), quote(weight.name), ballast::name(layer.quantization.mode));
     }
     const RowFormat& rows = format(weight);
     TRY(model().read_into(layer.packed->name, first * rows.packed_bytes(), out.packed));
@@ -82,6 +83,19 @@ class MlxReader final : public ModelReader {
   Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
                          std::span<std::byte> out) const override {
     return read_mlx_rows(model(), layer_of(weight), first, count, dtype, out);
+  }
+
+  Result<std::vector<std::string>> check_values() const override {
+    std::vector<std::string> found;
+    for (const MlxLayer& layer : layers_) {
+      const bool is_nvfp4 = layer.quantization.mode == QuantizationMode::kNvfp4;
+      const DType dtype = layer.scales->dtype != DType::kU8 ? layer.scales->dtype : is_nvfp4 ? DType::kF8E4M3 : DType::kF8E8M0;
+      for (const TensorInfo* const tensor : {layer.scales, layer.biases}) {
+        if (tensor == nullptr) continue;
+        std::ranges::move(TRY(check_scales(model(), *tensor, dtype, ZeroScale::kAllowed)), std::back_inserter(found));
+      }
+    }
+    return found;
   }
 
   Result<std::optional<std::vector<double>>> time_boundaries() const override {

@@ -45,9 +45,7 @@ class ParquetScheme final : public WritableScheme {
  public:
   std::string_view name() const override { return "parquet"; }
   // Its files contain no tensors: Weights::open() detects them before it opens a model.
-  Result<std::unique_ptr<WeightsReader>> open(Model&, std::span<const Declared>) const override {
-    return nullptr;
-  }
+  Result<std::unique_ptr<WeightsReader>> open(Model&, std::span<const Declared>) const override { return nullptr; }
 
   std::optional<Matrix> matrix_of(const TensorInfo& tensor) const override {
     if (!is_quantizable(tensor)) return std::nullopt;
