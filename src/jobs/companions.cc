@@ -183,11 +183,12 @@ void leave_out_quantization(Companions& companions) {
 
 Result<void> drop_quantization(Companions& companions) {
   leave_out_quantization(companions);
-  const auto config = std::ranges::find(companions.files, kConfigFile, &Companion::name);
-  if (config == companions.files.end()) return {};
-  const auto text = config->path.empty() ? Result<std::string>(config->text) : read_text(config->path);
-  if (!text) return fail_at(shown(config->path), text.error());
-  *config = {.name = std::string(kConfigFile), .path = {}, .text = with_quantization(*text, {})};
+  for (Companion& config : companions.files) {
+    if (config.name != kConfigFile && config.name != kMistralParamsFile) continue;
+    const auto text = config.path.empty() ? Result<std::string>(config.text) : read_text(config.path);
+    if (!text) return fail_at(shown(config.path), text.error());
+    config = {.name = config.name, .path = {}, .text = with_quantization(*text, {})};
+  }
   return {};
 }
 

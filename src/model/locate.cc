@@ -131,7 +131,8 @@ void warn_about_rest(const std::string& directory, const std::set<std::string>& 
   });
   if (rest.empty()) return;
   const std::string more = rest.size() == 1 ? "is" : fmt::format("and {} more are", rest.size() - 1);
-  location.warnings.push_back(fmt::format("{} {} ignored because {} is used", shown(join_path(directory, rest.front())), more, used));
+  location.warnings.push_back(
+      fmt::format("{} {} ignored because {} is used", shown(join_path(directory, rest.front())), more, used));
 }
 
 // The error for a directory without weights that can be read.

@@ -66,8 +66,8 @@ struct OutputPlan {
   std::string key;         // hash of the settings and the model's files, stored with the result
   std::string resume_key;  // also covers when the files changed; empty: not resumable
   std::vector<Companion> companions;
-  std::vector<std::string> not_copied;  // files beside the model's weights that are not among them
-  Metadata metadata;                    // of the model
+  std::vector<std::string> not_copied;                              // files beside the model's weights that are not among them
+  Metadata metadata;                                                // of the model
   std::vector<std::pair<std::string, std::string>> config_members;  // names and JSON, to be set in config.json
 
   std::uint64_t parameter_count() const;
