@@ -101,7 +101,9 @@ Json component_json(const Component& component) {
 
 Result<std::vector<Component>> components_instead(const Error& error, const std::string& path, const OpenOptions& options) {
   if (error.code != Errc::kInvalidArgument || !options.component.empty()) return {};
-  return list_components(path, options);
+  auto components = list_components(path, options);
+  if (!components && components.error().code == Errc::kInvalidArgument) return {};  // the first error says what is wrong
+  return components;
 }
 
 bool is_pipeline(const std::string& path, const OpenOptions& options) {

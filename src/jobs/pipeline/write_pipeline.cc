@@ -221,7 +221,10 @@ Result<PipelineInput> open_pipeline(const std::string& path, const OpenOptions& 
 
 Result<bool> is_pipeline_instead(const Error& error, const std::string& path, const OpenOptions& open) {
   if (error.code != Errc::kInvalidArgument || !open.component.empty()) return false;
-  return !TRY(list_components(path, open)).empty();
+  const auto components = list_components(path, open);
+  if (components) return !components->empty();
+  if (components.error().code == Errc::kInvalidArgument) return false;  // the first error says what is wrong
+  return std::unexpected(components.error());
 }
 
 Result<void> check_pipeline_output(const PipelineInput& input, const std::string& out, bool force) {
