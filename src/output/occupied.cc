@@ -48,7 +48,7 @@ Result<void> check_free(const std::string& path, std::span<const std::string> na
   };
   const auto stays = std::ranges::find_if_not(found, is_replaced);
   const bool has_model = std::ranges::any_of(found, is_weights);
-  if (found.empty() || (has_model && stays == found.end())) return {};
+  if (found.empty() || (stays == found.end() && (has_model || resume))) return {};
   const std::string& first = stays == found.end() ? found.front() : *stays;
   const auto count = static_cast<std::size_t>(
       std::ranges::count_if(found, [&](const std::string& name) { return !has_model || !is_replaced(name); }));

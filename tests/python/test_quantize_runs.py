@@ -90,7 +90,8 @@ class TestSameBytes:
                 out.mkdir()
                 (out / "README.md").write_text("x")
             name, number = call.split(":")
-            command = [build_dir / "ballast", "quantize", tiny, out, *options, "--resume"]
+            force = ["--force"] if before == "a folder" else []
+            command = [build_dir / "ballast", "quantize", tiny, out, *options, *force, "--resume"]
             killed += signal_at(command, name, number) == -signal.SIGKILL
             done(run(*command[1:]))
             assert listing(tmp_path) == ["out", "whole"], call

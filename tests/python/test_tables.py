@@ -144,6 +144,11 @@ class TestTerminal:
     def test_diff(self, shown, kind, columns):
         check(shown(columns, "diff", f"{kind}.safetensors", f"{kind}2.safetensors"), columns)
 
+
+# Those of Kohya are adapters, which are not quantized.
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("kind", ["gemma", "wide"])
+class TestTerminalOfQuantized:
     @pytest.mark.parametrize("format", ["mlx", "parquet"])
     def test_quantize_and_validate_and_inspect(self, shown, tmp_path, kind, columns, format):
         options = ("--format", format, "--group-size", 64, "--no-sync")
