@@ -47,7 +47,7 @@ Result<Model> open_values(const std::string& path, const ReadOptions& options);
 
 // Help texts that several commands share.
 inline constexpr const char* kModelHelp = "Model: a weights file, a directory, an index, or a URI (https, s3, hf)";
-inline constexpr const char* kQuantizedHelp = "Quantized model: a directory of MLX or Parquet V2, or a URI";
+inline constexpr const char* kQuantizedHelp = "Quantized model: a weights file, a directory, an index, or a URI";
 inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
 inline constexpr const char* kForceHelp = "Write into a directory that has other files; they stay";
 inline constexpr const char* kResumeHelp = "Keep finished work in OUT.incomplete if interrupted, and resume from it";

@@ -19,12 +19,12 @@ namespace {
 constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 constexpr std::array<std::string_view, 2> kStems{"adapter_model", "pytorch_lora_weights"};
 // Parts of the names of LoRA, DoRA, LoHa and LoKr.
-constexpr std::array<std::string_view, 12> kParts{
+constexpr std::array<std::string_view, 12> kAdapterParts{
     "lora_A",     "lora_B",           "lora_down", "lora_up",         "lora.down",
     "lora.up",    "hada_w",           "lokr_w",    "lora_embedding_", "lora_magnitude_vector",
     "dora_scale", "lora_linear_layer"};
 
-bool is_change(const TensorInfo& tensor) { return has_any(tensor.name, kParts); }
+bool is_change(const TensorInfo& tensor) { return has_any(tensor.name, kAdapterParts); }
 
 }  // namespace
 
