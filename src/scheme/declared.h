@@ -33,7 +33,8 @@ std::optional<DType> config_dtype(const Model& model);
 // Whether values of this dtype may be codes of quantized weights. U32 is left out: it holds MLX's codes.
 bool may_hold_codes(DType dtype);
 
-// Typed access to a section. Absent keys and null give an empty optional; a value of another type is kCorrupt.
+// Typed access to a section, which owns the texts that it gives. Absent keys and null give an empty optional; a value of another
+// type is kCorrupt.
 class Section {
  public:
   static Result<Section> parse(const Declared& declared);

@@ -89,7 +89,8 @@ class Mxfp4Finder {
 // Experts that the config declares as quantized must not be dense.
 Result<void> check_declared(const Model& model, const Declared& declared, bool has_layers) {
   constexpr std::array<std::string_view, 2> kExperts{".experts.gate_up_proj", ".experts.down_proj"};
-  const auto left_out = TRY(TRY(Section::parse(declared)).texts("modules_to_not_convert"));
+  const Section section = TRY(Section::parse(declared));
+  const auto left_out = TRY(section.texts("modules_to_not_convert"));
   for (const TensorInfo& tensor : model.tensors()) {
     if (std::ranges::none_of(kExperts, [&](std::string_view suffix) { return tensor.name.ends_with(suffix); })) continue;
     const auto is_named = [&](std::string_view module) { return !module.empty() && tensor.name.contains(module); };
