@@ -70,7 +70,6 @@ class BitsAndBytesFinder {
     for (const TensorInfo& tensor : model_.tensors()) {
       if (state_of(tensor.name) != nullptr) states.push_back({.tensor = &tensor, .bytes = {}});
       TRY(check_state(tensor));
-      TRY(check_has_scales(tensor));
       if (!is_int8_scales(tensor)) continue;
       TRY(add_int8(tensor));
       if (const TensorInfo* const format = find_sibling(model_, tensor.name, kInt8Scales, "weight_format")) {
@@ -85,6 +84,8 @@ class BitsAndBytesFinder {
     for (const Description& format : formats) TRY(check_format(format));
     TRY(read_all(model_, states));
     for (const Description& state : states) TRY(add_four_bit(state));
+    if (found_.layers.empty()) return std::move(found_);
+    for (const TensorInfo& tensor : model_.tensors()) TRY(check_has_scales(tensor));
     return std::move(found_);
   }
 
@@ -100,7 +101,7 @@ class BitsAndBytesFinder {
     return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(codes).append(kStates[0].suffix)));
   }
 
-  // In a model whose config names bitsandbytes, or beside other such weights.
+  // In a model that has other such weights.
   Result<void> check_has_scales(const TensorInfo& tensor) const {
     if (tensor.dtype != DType::kI8 || tensor.shape.size() != 2 || !tensor.name.ends_with(kWeight)) return {};
     if (find_sibling(model_, tensor.name, kWeight, kInt8Scales) != nullptr) return {};
