@@ -40,6 +40,7 @@ def nginx(folder):
     program = shutil.which("nginx") or "/usr/sbin/nginx"
     work = Path(tempfile.mkdtemp(prefix="nginx-"))
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)  # nginx leaves it as it is; a worker that loses the race for a connection must not wait in accept()
     port = listening.getsockname()[1]
     user = "user root;" if os.geteuid() == 0 else ""
     (work / "nginx.conf").write_text(CONFIG.format(work=work, folder=folder, port=port, user=user))
