@@ -22,6 +22,7 @@ Result<std::unique_ptr<Calibration>> Calibration::open(const std::string& path, 
                                                        const QuantizeConfig& config, Modality modality,
                                                        const Statistics::Renamed& renamed) {
   auto statistics = TRY(Statistics::open(path, config.calibration_samples));
+  statistics.use_names_of(model, renamed);
   const std::vector<std::string> dropped = statistics.rename(renamed);
   TRY(statistics.check_fits(model, plan.layers()));
   std::unique_ptr<Calibration> calibration(new Calibration(std::move(statistics), model, plan, config));
@@ -58,6 +59,11 @@ Result<void> Calibration::prepare(Modality modality) {
     has_hessian |= statistics_.has_hessian(name_of(i));
     const auto layer = statistics_.read(name_of(i));
     if (!layer) return std::unexpected(layer.error());
+    if (time_aware_ && !statistics_.has_means(name_of(i))) {
+      return fail(Errc::kInvalidArgument,
+                  "{}: enable_time_aware needs the means of the inputs, but there are none for {}; leave it out",
+                  escape(statistics_.file().path()), quote(name_of(i)));
+    }
     if (time_aware_) groups.add(*layer);
     has_ranges_[i] = !layer->lows.empty();
 

@@ -86,7 +86,7 @@ class LayerReader {
     constexpr double kRounding = 1.01;
     constexpr double kNothing = std::numeric_limits<float>::min();
     TRY(check_not_negative(Statistic::kSquareMean, layer.squares));
-    for (std::size_t i = 0; i < layer.squares.size(); ++i) {
+    for (std::size_t i = 0; i < layer.means.size(); ++i) {
       const auto mean = static_cast<double>(layer.means[i]);
       if (mean * mean <= kRounding * static_cast<double>(layer.squares[i]) + kNothing) continue;
       return error_at(Statistic::kSquareMean, i, layer.squares[i],

@@ -22,8 +22,8 @@ struct LayerStatistics {
   std::uint64_t columns = 0;
   std::vector<float> importance;  // of each column: its mean square over all timesteps, divided by the mean of these; at least
                                   // 1e-4 of the typical
-  std::vector<float> means;       // of each column at each timestep: [timesteps, columns]
-  std::vector<float> squares;     // mean squares, likewise
+  std::vector<float> means;       // of each column at each timestep: [timesteps, columns]; empty if not recorded
+  std::vector<float> squares;     // mean squares, likewise; always there
   std::vector<double> weights;    // of each timestep, sum 1: counts, divided by the mean square of the outputs if recorded
   std::vector<double> counts;     // of inputs at each timestep, 1 each if not recorded
   double inputs = 0;              // at all timesteps, used or not; 0 if not recorded

@@ -9,6 +9,8 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "source/path/path.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {
@@ -46,9 +48,22 @@ bool may_have_columns(const TensorInfo& tensor, const LayerPlan& plan, std::uint
   return columns == tensor.shape.back() || checked_elements(tensor.shape.subspan(1)) == columns;
 }
 
+Result<Imatrix> open_imatrix(const std::string& path) {
+  if (is_uri(path)) return fail(Errc::kUnsupported, "{}: an importance matrix must be a local file; download it", shown(path));
+  const auto source = open_path(path, {.access = Access::kPread});
+  if (!source) return fail_at(escape(path), source.error());
+  auto imatrix = read_imatrix(**source);
+  if (!imatrix) return fail_at(escape(path), imatrix.error());
+  return imatrix;
+}
+
 }  // namespace
 
 Result<Statistics> Statistics::open(const std::string& path, unsigned most_timesteps) {
+  if (is_imatrix(path)) {
+    auto imatrix = TRY(open_imatrix(path));
+    return from_imatrix(std::move(imatrix), path);
+  }
   auto file = TRY(Model::open(path));
   return from_file(std::move(file), most_timesteps);
 }
@@ -61,6 +76,16 @@ Result<Statistics> Statistics::from_file(Model file, unsigned most_timesteps) {
   auto table = TRY(read_statistics_table(file));
   Statistics statistics(std::move(file), std::move(table), most_timesteps);
   TRY(statistics.find_left_out());
+  return statistics;
+}
+
+Result<Statistics> Statistics::from_imatrix(Imatrix imatrix, const std::string& path) {
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : imatrix.tensors) views.push_back(tensor.view());
+  auto file = TRY(Model::from_tensors(views, path, {{"format", std::string(kStatisticsFormat)}}));
+  auto statistics = TRY(from_file(std::move(file), 1));
+  statistics.tensors_ = std::move(imatrix.tensors);
+  statistics.possible_names_ = std::move(imatrix.names);
   return statistics;
 }
 
@@ -92,6 +117,11 @@ const WeightStatistics* Statistics::find(std::string_view weight) const {
 bool Statistics::has_hessian(std::string_view weight) const {
   const WeightStatistics* const found = find(weight);
   return found != nullptr && (*found)[Statistic::kHessian] != nullptr;
+}
+
+bool Statistics::has_means(std::string_view weight) const {
+  const WeightStatistics* const found = find(weight);
+  return found != nullptr && (*found)[Statistic::kMean] != nullptr;
 }
 
 std::uint64_t Statistics::columns(std::string_view weight) const {
@@ -142,6 +172,16 @@ std::vector<std::string> Statistics::rename(const Renamed& renamed) {
   names_.clear();
   for (const auto& [weight, found] : table_.weights) names_.push_back(weight);
   return dropped;
+}
+
+void Statistics::use_names_of(const Model& model, const Renamed& renamed) {
+  Renamed used;
+  for (const auto& [weight, names] : possible_names_) {
+    const auto known =
+        std::ranges::find_if(names, [&](const std::string& name) { return model.has(name) || renamed.contains(name); });
+    if (known != names.end()) used[weight] = {*known};
+  }
+  rename(used);
 }
 
 Result<void> Statistics::check_fits(const Model& model, std::span<const LayerPlan> plans) const {

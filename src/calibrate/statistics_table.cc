@@ -80,11 +80,10 @@ std::unexpected<Error> missing(std::string_view weight, const TensorInfo& tensor
   return error_in(tensor, fmt::format("{} is missing", quote(fmt::format("{}.{}", weight, name(statistic)))));
 }
 
-Result<void> check_complete(std::string_view weight, const WeightStatistics& found) {
+Result<void> check_complete(std::string_view weight, const WeightStatistics& found, std::size_t timesteps) {
   const TensorInfo& any = **std::ranges::find_if(found.tensors, [](const TensorInfo* tensor) { return tensor != nullptr; });
-  for (const Statistic needed : {Statistic::kMean, Statistic::kSquareMean}) {
-    if (found[needed] == nullptr) return missing(weight, any, needed);
-  }
+  if (timesteps != 0 && found[Statistic::kMean] == nullptr) return missing(weight, any, Statistic::kMean);
+  if (found[Statistic::kSquareMean] == nullptr) return missing(weight, any, Statistic::kSquareMean);
   const TensorInfo* const low = found[Statistic::kMin];
   const TensorInfo* const high = found[Statistic::kMax];
   if (low != nullptr && high == nullptr) return missing(weight, *low, Statistic::kMax);
@@ -92,7 +91,7 @@ Result<void> check_complete(std::string_view weight, const WeightStatistics& fou
   return {};
 }
 
-// The means say how many columns there are.
+// The means, or the mean squares, say how many columns there are.
 Result<std::uint64_t> columns_of(const TensorInfo& means, std::size_t timesteps) {
   const Shape shape = means.shape;
   if (timesteps == 0 && shape.size() != 1) {
@@ -114,7 +113,8 @@ std::vector<std::uint64_t> expected_shape(Statistic statistic, std::uint64_t col
 }
 
 Result<void> check_shapes(WeightStatistics& found, std::size_t timesteps) {
-  const auto columns = TRY(columns_of(*found[Statistic::kMean], timesteps));
+  const TensorInfo* const means = found[Statistic::kMean];
+  const auto columns = TRY(columns_of(means != nullptr ? *means : *found[Statistic::kSquareMean], timesteps));
   found.columns = columns;
   for (std::size_t i = 0; i < found.tensors.size(); ++i) {
     const TensorInfo* const tensor = found.tensors[i];
@@ -142,7 +142,7 @@ Result<StatisticsTable> read_table(const Model& file) {
   }
   if (table.weights.empty()) return fail(Errc::kCorrupt, "contains no statistics");
   for (auto& [weight, found] : table.weights) {
-    TRY(check_complete(weight, found));
+    TRY(check_complete(weight, found, table.timesteps.size()));
     TRY(check_shapes(found, table.timesteps.size()));
   }
   return table;

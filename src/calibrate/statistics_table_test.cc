@@ -97,6 +97,7 @@ TEST(StatisticsTable, StatisticsAreF32) {
 TEST(StatisticsTable, EveryWeightHasBothMeans) {
   EXPECT_TRUE(refused({floats("w.x_mean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_mean': 'w.x_sqmean' is missing"));
   EXPECT_TRUE(refused({floats("w.x_sqmean", {2, 3})}, "[0, 1]", "s: tensor 'w.x_sqmean': 'w.x_mean' is missing"));
+  EXPECT_TRUE(refused({floats("w.x_mean", {3})}, "", "s: tensor 'w.x_mean': 'w.x_sqmean' is missing"));
   EXPECT_TRUE(refused(with({floats("v.count", {2})}), "[0, 1]", "s: tensor 'v.count': 'v.x_mean' is missing"));
   EXPECT_TRUE(refused({}, "[0, 1]", "s: contains no statistics"));
 }
