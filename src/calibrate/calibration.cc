@@ -83,17 +83,21 @@ Result<void> Calibration::prepare(Modality modality) {
                     left_out.size(), quote(*left_out.begin()), statistics_.timesteps().size()));
   }
   if (covered == 0) warnings_.emplace_back("the statistics cover none of the quantized layers");
+  warn_of_unused(has_hessian, too_large, limit_for_all);
+  if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
+  return {};
+}
+
+void Calibration::warn_of_unused(bool has_hessian, std::size_t too_large, std::uint64_t limit_for_all) {
   if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not use statistics");
   if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not use Hessians");
-  if (config_.enable_time_aware.value_or(false) && !has_times) {
+  if (config_.enable_time_aware.value_or(false) && statistics_.timesteps().empty()) {
     warnings_.push_back(fmt::format("the statistics have no timesteps: 1 time group instead of {}", config_.num_time_groups));
   }
   if (too_large > 0) {
     warnings_.push_back(fmt::format("{} of the Hessians {} not used, because max_memory_limit_mb is {}; set it to {} to use all",
                                     too_large, too_large == 1 ? "is" : "are", config_.max_memory_limit >> 20, limit_for_all));
   }
-  if (time_aware_ && has_times) starts_ = groups.cut(config_.num_time_groups);
-  return {};
 }
 
 std::vector<double> Calibration::boundaries() const {

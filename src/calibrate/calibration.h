@@ -61,6 +61,8 @@ class Calibration {
   Calibration(Statistics statistics, const Model& model, const Plan& plan, const QuantizeConfig& config);
 
   Result<void> prepare(Modality modality);
+  // Of the Hessians, `too_large` do not fit in the memory limit; with `limit_for_all` they all would.
+  void warn_of_unused(bool has_hessian, std::size_t too_large, std::uint64_t limit_for_all);
   std::string_view name_of(std::size_t tensor) const { return model_.tensors()[tensor].name; }
   Result<LayerInputs> read(std::size_t tensor) const;
 
