@@ -70,6 +70,8 @@ using Run = std::function<Exit()>;
 void add_inspect(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
+void add_evaluate(CLI::App& app, Run& run);
 void add_diff(CLI::App& app, Run& run);
 void add_extract(CLI::App& app, Run& run);
 void add_metadata(CLI::App& app, Run& run);

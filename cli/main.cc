@@ -143,6 +143,8 @@ Exit run(int argc, char** argv) {
   add_quantize(app, chosen);
   add_dequantize(app, chosen);
   add_validate(app, chosen);
+  add_calibrate(app, chosen);
+  add_evaluate(app, chosen);
   add_diff(app, chosen);
   add_extract(app, chosen);
   add_metadata(app, chosen);

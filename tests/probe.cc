@@ -7,6 +7,7 @@
 //   dequantize PATH NAME DTYPE   the values of one of them
 //   sign URL TIME KEY SECRET REGION [TOKEN]   the headers of a signed GET request to S3
 //   statistics PATH GROUPS       statistics of inputs, and where that many groups of timesteps begin
+//   logits PATH TOKENS           what a language model predicts after each token of the first window, as F32
 // Paths and names must not contain white space; bytes are hexadecimal.
 
 #include <algorithm>
@@ -23,7 +24,10 @@
 #include <ballast/convert.h>
 #include <ballast/model.h>
 #include <ballast/quantized_weights.h>
+#include <ballast/tokens.h>
+#include <ballast/weights.h>
 
+#include "calibrate/forward/forward_pass.h"
 #include "calibrate/statistics.h"
 #include "calibrate/time_groups.h"
 #include "format/mlx_json/values.h"
@@ -132,6 +136,29 @@ Result<json> statistics_of(const std::string& path, unsigned most_groups) {
   return json{{"timesteps", statistics->timesteps()}, {"weights", std::move(found)}, {"groups", groups.cut(most_groups)}};
 }
 
+Result<json> logits_of(const std::string& path, const std::string& token_file) {
+  constexpr std::uint64_t kMemory = 1 << 20;
+  const auto tokens = ballast::read_tokens(token_file);
+  if (!tokens) return std::unexpected(tokens.error());
+  auto weights = ballast::Weights::open(path);
+  if (!weights) return std::unexpected(weights.error());
+  const auto model = decode(std::move(*weights), ballast::DType::kF32);
+  const auto blas = ballast::Blas::load();
+  if (!blas) return std::unexpected(blas.error());
+  auto pass = ballast::ForwardPass::make(*model, *tokens, **blas, {kMemory, kMemory, kMemory}, 2);
+  if (!pass) return std::unexpected(pass.error());
+  if (auto done = pass->run_all(); !done) return std::unexpected(done.error());
+  const ballast::TextModel& text = pass->text();
+  const auto head = pass->reader().linear(
+      {.tensor = text.head, .rows = text.vocab, .columns = text.hidden, .shape = {text.vocab, text.hidden}});
+  if (!head) return std::unexpected(head.error());
+  std::vector<float> hidden(tokens->length * text.hidden);
+  std::vector<float> logits(tokens->length * text.vocab);
+  if (auto done = pass->hidden().read(0, hidden); !done) return std::unexpected(done.error());
+  pass->products().run(*head, hidden.data(), tokens->length, logits.data());
+  return json{{"bytes", hex(std::as_bytes(std::span(logits)))}};
+}
+
 Result<json> signature(const std::string& url, std::time_t time, std::istringstream rest) {
   ballast::remote::Credentials credentials;
   std::string region;
@@ -154,6 +181,7 @@ Result<json> answer(std::istringstream request) {
   if (command == "quantized") return quantized(first);
   if (command == "dequantize") return dequantized(first, second, rest);
   if (command == "statistics") return statistics_of(first, static_cast<unsigned>(std::stoul(second)));
+  if (command == "logits") return logits_of(first, second);
   if (command == "sign") return signature(first, std::stoll(second), std::istringstream(rest));
   if (command == "slice") return part(first, second, rest);
   return std::unexpected(ballast::Error{.code = Errc::kInvalidArgument, .message = "unknown request"});

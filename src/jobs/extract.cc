@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <fmt/ranges.h>
-
 #include <ballast/convert.h>
 
 #include "base/block_loop.h"
@@ -12,45 +10,12 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/npy/npy.h"
 #include "model/slice.h"
 #include "output/output.h"
 
 namespace ballast {
 namespace {
-
-// NumPy's name for a dtype; empty if it has none.
-std::string_view descriptor(DType dtype) {
-  switch (dtype) {
-    case DType::kBool: return "|b1";
-    case DType::kU8: return "|u1";
-    case DType::kI8: return "|i1";
-    case DType::kI16: return "<i2";
-    case DType::kU16: return "<u2";
-    case DType::kF16: return "<f2";
-    case DType::kI32: return "<i4";
-    case DType::kU32: return "<u4";
-    case DType::kF32: return "<f4";
-    case DType::kC64: return "<c8";
-    case DType::kF64: return "<f8";
-    case DType::kI64: return "<i8";
-    case DType::kU64: return "<u8";
-    default: return {};
-  }
-}
-
-// Version 1.0 of the format: magic, length, a Python dict, padding to 64 bytes.
-std::string npy_header(DType dtype, Shape shape) {
-  constexpr std::size_t kAlignment = 64;
-  constexpr std::size_t kFixed = 10;
-  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descriptor(dtype),
-                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  dict.append((kAlignment - (kFixed + dict.size() + 1) % kAlignment) % kAlignment, ' ');
-  dict += '\n';
-  std::string header("\x93NUMPY\x01\x00", 8);
-  header += static_cast<char>(dict.size() & 0xffU);
-  header += static_cast<char>(dict.size() >> 8);
-  return header + dict;
-}
 
 // Splits a slice along the first dimension.
 class RowSlices {
@@ -94,7 +59,7 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
   const auto error_here = [&](const Error& error) {
     return fail_at(escape(model.path()), Error(error).at(fmt::format("tensor {}", quote(name))));
   };
-  const DType dtype = descriptor(tensor->dtype).empty() ? DType::kF32 : tensor->dtype;
+  const DType dtype = npy_descriptor(tensor->dtype).empty() ? DType::kF32 : tensor->dtype;
   if (!can_convert(tensor->dtype, dtype)) {
     return error_here({.code = Errc::kUnsupported, .message = fmt::format("NumPy has no {}", ballast::name(tensor->dtype))});
   }

@@ -1,0 +1,237 @@
+#include "calibrate/forward/decoder_layer.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "calibrate/forward/kernels.h"
+#include "calibrate/forward/routing.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::uint64_t kMlpTokens = 512;  // whose intermediate values are in memory at once
+
+// outputs = down(activation(gate(inputs)) · up(inputs)), in pieces.
+void run_gated(const Products32& products, const GatedMlp& mlp, Activation activation, std::span<const float> inputs,
+               float* outputs, const SeeInputs& see) {
+  const std::uint64_t tokens = inputs.size() / mlp.gate.in;
+  if (see) see(std::vector{mlp.gate.place.tensor, mlp.up.place.tensor}, inputs.data(), tokens, mlp.gate.in);
+  std::vector<float> gate(std::min(tokens, kMlpTokens) * mlp.gate.out);
+  std::vector<float> up(gate.size());
+  for (std::uint64_t first = 0; first < tokens; first += kMlpTokens) {
+    const std::uint64_t count = std::min(kMlpTokens, tokens - first);
+    products.run(mlp.gate, inputs.data() + first * mlp.gate.in, count, gate.data());
+    products.run(mlp.up, inputs.data() + first * mlp.gate.in, count, up.data());
+    parallel_for(count, products.threads, [&](unsigned, std::size_t token) {
+      const std::uint64_t at = token * mlp.gate.out;
+      const std::span row(gate.data() + at, mlp.gate.out);
+      activation == Activation::kSilu ? multiply_silu(row, up.data() + at) : multiply_gelu_tanh(row, up.data() + at);
+      return true;
+    });
+    if (see) see(std::vector{mlp.down.place.tensor}, gate.data(), count, mlp.gate.out);
+    products.run(mlp.down, gate.data(), count, outputs + first * mlp.down.out);
+  }
+}
+
+bool rows_are_finite(const Products32& products, std::span<const float> values, std::uint64_t columns) {
+  std::atomic<bool> finite = true;
+  parallel_for(values.size() / columns, products.threads, [&](unsigned, std::size_t row) {
+    if (!all_finite(values.subspan(row * columns, columns))) finite = false;
+    return finite.load();
+  });
+  return finite;
+}
+
+}  // namespace
+
+std::uint64_t DecoderLayer::bytes(const TextModel& text, std::size_t index) {
+  const std::uint64_t attention = 2 * (text.query() + text.key_value()) * text.hidden;
+  const std::uint64_t intermediate =
+      text.layers[index].has_experts ? text.experts->count * text.experts->intermediate : text.intermediate;
+  return (attention + 3 * intermediate * text.hidden) * sizeof(float);
+}
+
+std::uint64_t DecoderLayer::bytes_for_token(const TextModel& text) {
+  return (3 * text.hidden + text.query() + 2 * text.key_value()) * sizeof(float);
+}
+
+std::uint64_t DecoderLayer::bytes_to_run(const TextModel& text) {
+  const std::uint64_t intermediate = std::max(text.intermediate, text.experts ? text.experts->intermediate : 0);
+  return 2 * kMlpTokens * intermediate * sizeof(float);
+}
+
+Result<std::vector<float>> DecoderLayer::load_norm(const std::string& tensor, std::uint64_t size) const {
+  std::vector<float> weight = TRY(reader_->vector(tensor, size));
+  if (text_->norms_add_one) {
+    for (float& each : weight) each += 1.0F;
+  }
+  return weight;
+}
+
+Result<void> DecoderLayer::load_attention(const std::string& prefix) {
+  const std::string module = prefix + "self_attn.";
+  query_ = TRY(reader_->linear(module + "q_proj", text_->query(), text_->hidden));
+  key_ = TRY(reader_->linear(module + "k_proj", text_->key_value(), text_->hidden));
+  value_ = TRY(reader_->linear(module + "v_proj", text_->key_value(), text_->hidden));
+  output_ = TRY(reader_->linear(module + "o_proj", text_->hidden, text_->query()));
+  if (!text_->query_key_norms) return {};
+  query_norm_ = TRY(load_norm(module + "q_norm.weight", text_->head_dim));
+  key_norm_ = TRY(load_norm(module + "k_norm.weight", text_->head_dim));
+  return {};
+}
+
+Result<GatedMlp> DecoderLayer::load_expert(std::uint64_t expert) const {
+  const Experts& experts = *text_->experts;
+  const std::string module = text_->layer_prefix(index_) + experts.module;
+  const bool is_stacked = reader_->has(module + ".switch_mlp.gate_proj.weight");
+  const auto read = [&](const char* name, const char* old_name, std::uint64_t out, std::uint64_t in) {
+    if (is_stacked) {
+      return reader_->linear({.tensor = fmt::format("{}.switch_mlp.{}.weight", module, name),
+                              .first_row = expert * out,
+                              .rows = out,
+                              .columns = in,
+                              .shape = {experts.count, out, in}});
+    }
+    return reader_->linear(fmt::format("{}.experts.{}.{}", module, expert, experts.old_names ? old_name : name), out, in);
+  };
+  return GatedMlp{.gate = TRY(read("gate_proj", "w1", experts.intermediate, text_->hidden)),
+                  .up = TRY(read("up_proj", "w3", experts.intermediate, text_->hidden)),
+                  .down = TRY(read("down_proj", "w2", text_->hidden, experts.intermediate))};
+}
+
+Result<void> DecoderLayer::load_experts(const std::string& prefix, bool keeps_experts) {
+  router_ = TRY(reader_->linear(prefix + text_->experts->module + ".gate", text_->experts->count, text_->hidden));
+  if (!keeps_experts) return {};
+  for (std::uint64_t i = 0; i < text_->experts->count; ++i) experts_.push_back(TRY(load_expert(i)));
+  return {};
+}
+
+Result<DecoderLayer> DecoderLayer::load(const TextModel& text, std::size_t index, const LinearReader& reader,
+                                        bool keeps_experts) {
+  DecoderLayer layer(text, index, reader);
+  const std::string prefix = text.layer_prefix(index);
+  layer.attention_norm_ = TRY(layer.load_norm(prefix + "input_layernorm.weight", text.hidden));
+  if (text.norms_after) {
+    layer.attention_after_norm_ = TRY(layer.load_norm(prefix + "post_attention_layernorm.weight", text.hidden));
+    layer.mlp_norm_ = TRY(layer.load_norm(prefix + "pre_feedforward_layernorm.weight", text.hidden));
+    layer.mlp_after_norm_ = TRY(layer.load_norm(prefix + "post_feedforward_layernorm.weight", text.hidden));
+  } else {
+    layer.mlp_norm_ = TRY(layer.load_norm(prefix + "post_attention_layernorm.weight", text.hidden));
+  }
+  TRY(layer.load_attention(prefix));
+  if (text.layers[index].has_experts) {
+    TRY(layer.load_experts(prefix, keeps_experts));
+    return layer;
+  }
+  layer.mlp_ = {.gate = TRY(reader.linear(prefix + "mlp.gate_proj", text.intermediate, text.hidden)),
+                .up = TRY(reader.linear(prefix + "mlp.up_proj", text.intermediate, text.hidden)),
+                .down = TRY(reader.linear(prefix + "mlp.down_proj", text.hidden, text.intermediate))};
+  return layer;
+}
+
+void DecoderLayer::normalize(const Products32& products, const float* in, std::uint64_t rows, const std::vector<float>& norm,
+                             float* out) const {
+  const std::uint64_t columns = norm.size();
+  parallel_for(rows, products.threads, [&](unsigned, std::size_t row) {
+    rms_norm({in + row * columns, columns}, norm.data(), text_->epsilon, out + row * columns);
+    return true;
+  });
+}
+
+void DecoderLayer::add(const Products32& products, std::span<float> outputs, const std::vector<float>& norm,
+                       std::span<float> hidden) const {
+  if (!norm.empty()) normalize(products, outputs.data(), outputs.size() / text_->hidden, norm, outputs.data());
+  add_scaled(hidden, outputs.data(), 1.0F);
+}
+
+Result<void> DecoderLayer::run_attention(const Products32& products, const RopeTable& rope, std::span<float> hidden,
+                                         std::uint64_t length, const SeeInputs& see) const {
+  const std::uint64_t tokens = hidden.size() / text_->hidden;
+  std::vector<float> inputs(hidden.size());
+  normalize(products, hidden.data(), tokens, attention_norm_, inputs.data());
+  if (see) see(std::vector{query_.place.tensor, key_.place.tensor, value_.place.tensor}, inputs.data(), tokens, text_->hidden);
+  std::vector<float> queries(tokens * text_->query());
+  std::vector<float> keys(tokens * text_->key_value());
+  std::vector<float> values(keys.size());
+  products.run(query_, inputs.data(), tokens, queries.data());
+  products.run(key_, inputs.data(), tokens, keys.data());
+  products.run(value_, inputs.data(), tokens, values.data());
+  if (text_->query_key_norms) {
+    normalize(products, queries.data(), tokens * text_->heads, query_norm_, queries.data());
+    normalize(products, keys.data(), tokens * text_->kv_heads, key_norm_, keys.data());
+  }
+  if (!rows_are_finite(products, queries, text_->query()) || !rows_are_finite(products, keys, text_->key_value())) {
+    return fail(Errc::kCorrupt, "layer {}: queries or keys are NaN or infinite", index_);
+  }
+  parallel_for(tokens, products.threads, [&](unsigned, std::size_t token) {
+    const auto turn = [&](std::vector<float>& all, std::uint64_t heads) {
+      for (std::uint64_t i = 0; i < heads; ++i) rope.turn(all.data() + (token * heads + i) * text_->head_dim, token % length);
+    };
+    turn(queries, text_->heads);
+    turn(keys, text_->kv_heads);
+    return true;
+  });
+  attend(products, *text_, text_->layers[index_].window,
+         {.queries = queries.data(), .keys = keys.data(), .values = values.data(), .windows = tokens / length, .length = length});
+  if (see) see(std::vector{output_.place.tensor}, queries.data(), tokens, text_->query());
+  products.run(output_, queries.data(), tokens, inputs.data());
+  add(products, inputs, attention_after_norm_, hidden);
+  return {};
+}
+
+Result<void> DecoderLayer::run_experts(const Products32& products, std::span<const float> inputs, std::span<float> outputs,
+                                       const SeeInputs& see) const {
+  const Experts& experts = *text_->experts;
+  const std::uint64_t tokens = inputs.size() / text_->hidden;
+  if (see) see(std::vector{router_.place.tensor}, inputs.data(), tokens, text_->hidden);
+  std::vector<float> scores(tokens * experts.count);
+  products.run(router_, inputs.data(), tokens, scores.data());
+  const auto routed = route(scores, experts);
+  std::vector<float> own;
+  std::vector<float> results;
+  for (std::uint64_t i = 0; i < experts.count; ++i) {
+    if (routed[i].empty()) continue;
+    own.resize(routed[i].size() * text_->hidden);
+    results.resize(own.size());
+    for (std::size_t at = 0; at < routed[i].size(); ++at) {
+      std::ranges::copy(inputs.subspan(routed[i][at].token * text_->hidden, text_->hidden),
+                        own.begin() + static_cast<std::ptrdiff_t>(at * text_->hidden));
+    }
+    if (experts_.empty()) {
+      run_gated(products, TRY(load_expert(i)), text_->activation, own, results.data(), see);
+    } else {
+      run_gated(products, experts_[i], text_->activation, own, results.data(), see);
+    }
+    for (std::size_t at = 0; at < routed[i].size(); ++at) {
+      add_scaled(outputs.subspan(routed[i][at].token * text_->hidden, text_->hidden), results.data() + at * text_->hidden,
+                 routed[i][at].weight);
+    }
+  }
+  return {};
+}
+
+Result<void> DecoderLayer::run_mlp(const Products32& products, std::span<float> hidden, const SeeInputs& see) const {
+  std::vector<float> inputs(hidden.size());
+  std::vector<float> outputs(hidden.size());
+  normalize(products, hidden.data(), hidden.size() / text_->hidden, mlp_norm_, inputs.data());
+  if (text_->layers[index_].has_experts) {
+    TRY(run_experts(products, inputs, outputs, see));
+  } else {
+    run_gated(products, mlp_, text_->activation, inputs, outputs.data(), see);
+  }
+  add(products, outputs, mlp_after_norm_, hidden);
+  return {};
+}
+
+Result<void> DecoderLayer::run(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
+                               const SeeInputs& see) const {
+  TRY(run_attention(products, rope, hidden, length, see));
+  TRY(run_mlp(products, hidden, see));
+  if (rows_are_finite(products, hidden, text_->hidden)) return {};
+  return fail(Errc::kCorrupt, "layer {}: hidden states are NaN or infinite", index_);
+}
+
+}  // namespace ballast

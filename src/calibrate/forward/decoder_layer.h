@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+
+#include "calibrate/forward/attention.h"
+#include "calibrate/forward/linear.h"
+#include "calibrate/forward/text_model.h"
+
+namespace ballast {
+
+// Sees the inputs of linear layers: a row for each token. Several weights may share them. Called from one thread.
+using SeeInputs =
+    std::function<void(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns)>;
+
+struct GatedMlp {
+  Linear gate;
+  Linear up;
+  Linear down;
+};
+
+// One decoder layer with its weights as F32.
+class DecoderLayer {
+ public:
+  // Reads all weights but those of experts, unless `keeps_experts`: else each of them is read whenever it is used.
+  static Result<DecoderLayer> load(const TextModel& text, std::size_t index, const LinearReader& reader, bool keeps_experts);
+  // Bytes of the weights of a layer, all experts included.
+  static std::uint64_t bytes(const TextModel& text, std::size_t index);
+  // Bytes that run() needs for each token, and for any number of tokens.
+  static std::uint64_t bytes_for_token(const TextModel& text);
+  static std::uint64_t bytes_to_run(const TextModel& text);
+
+  // Replaces hidden states by those after the layer. `hidden` has whole windows of `length` tokens.
+  Result<void> run(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
+                   const SeeInputs& see) const;
+
+  // Calls change(linear) for every linear layer, experts included.
+  template <class Change>
+  Result<void> change_linears(Change&& change);
+
+ private:
+  DecoderLayer(const TextModel& text, std::size_t index, const LinearReader& reader)
+      : text_(&text), index_(index), reader_(&reader) {}
+
+  Result<void> load_attention(const std::string& prefix);
+  Result<void> load_experts(const std::string& prefix, bool keeps_experts);
+  Result<GatedMlp> load_expert(std::uint64_t expert) const;
+  Result<std::vector<float>> load_norm(const std::string& tensor, std::uint64_t size) const;
+
+  Result<void> run_attention(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
+                             const SeeInputs& see) const;
+  Result<void> run_mlp(const Products32& products, std::span<float> hidden, const SeeInputs& see) const;
+  Result<void> run_experts(const Products32& products, std::span<const float> inputs, std::span<float> outputs,
+                           const SeeInputs& see) const;
+  // hidden += outputs, after a norm if the model has one there.
+  void add(const Products32& products, std::span<float> outputs, const std::vector<float>& norm, std::span<float> hidden) const;
+  void normalize(const Products32& products, const float* in, std::uint64_t rows, const std::vector<float>& norm,
+                 float* out) const;
+
+  const TextModel* text_;
+  std::size_t index_;
+  const LinearReader* reader_;
+  std::vector<float> attention_norm_;
+  std::vector<float> attention_after_norm_;
+  std::vector<float> mlp_norm_;
+  std::vector<float> mlp_after_norm_;
+  std::vector<float> query_norm_;
+  std::vector<float> key_norm_;
+  Linear query_;
+  Linear key_;
+  Linear value_;
+  Linear output_;
+  GatedMlp mlp_;
+  Linear router_;
+  std::vector<GatedMlp> experts_;  // empty if they are not kept
+};
+
+template <class Change>
+Result<void> DecoderLayer::change_linears(Change&& change) {
+  std::vector<Linear*> linears{&query_, &key_, &value_, &output_, &mlp_.gate, &mlp_.up, &mlp_.down, &router_};
+  for (GatedMlp& expert : experts_) linears.insert(linears.end(), {&expert.gate, &expert.up, &expert.down});
+  for (Linear* const linear : linears) {
+    if (linear->weight.empty()) continue;
+    if (auto changed = change(*linear); !changed) return changed;
+  }
+  return {};
+}
+
+}  // namespace ballast

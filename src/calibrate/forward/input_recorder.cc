@@ -1,0 +1,118 @@
+#include "calibrate/forward/input_recorder.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include <ballast/sink.h>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "base/try.h"
+#include "calibrate/statistics_table.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::uint64_t kColumns = 256;  // that a thread adds up at once
+
+std::vector<float> means_of(std::span<const double> sums, std::uint64_t count) {
+  std::vector<float> means;
+  for (const double sum : sums) means.push_back(static_cast<float>(sum / static_cast<double>(count)));
+  return means;
+}
+
+}  // namespace
+
+void InputRecorder::see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns) {
+  Inputs& into = layers_[weights.front()];
+  if (into.columns == 0) {
+    into.weights.assign(weights.begin(), weights.end());
+    into.columns = columns;
+    into.sums.resize(columns);
+    into.squares.resize(columns);
+    into.lows.assign(columns, std::numeric_limits<float>::infinity());
+    into.highs.assign(columns, -std::numeric_limits<float>::infinity());
+    if (hessian_) into.hessian.resize(columns * columns);
+  }
+  into.tokens += tokens;
+  add_sums(into, inputs, tokens);
+  if (hessian_) add_hessian(into, inputs, tokens);
+}
+
+void InputRecorder::add_sums(Inputs& into, const float* inputs, std::uint64_t tokens) const {
+  parallel_for(ceil_div(into.columns, kColumns), products_.threads, [&](unsigned, std::size_t part) {
+    const std::uint64_t end = std::min((part + 1) * kColumns, into.columns);
+    for (std::uint64_t token = 0; token < tokens; ++token) {
+      for (std::uint64_t i = part * kColumns; i < end; ++i) {
+        const float value = inputs[token * into.columns + i];
+        into.sums[i] += static_cast<double>(value);
+        into.squares[i] += static_cast<double>(value) * static_cast<double>(value);
+        into.lows[i] = std::min(into.lows[i], value);
+        into.highs[i] = std::max(into.highs[i], value);
+      }
+    }
+    return true;
+  });
+}
+
+// Later columns have more products, so they are given out first.
+void InputRecorder::add_hessian(Inputs& into, const float* inputs, std::uint64_t tokens) const {
+  const std::uint64_t parts = ceil_div(into.columns, kColumns);
+  parallel_for(parts, products_.threads, [&](unsigned, std::size_t i) {
+    const std::uint64_t first = (parts - 1 - i) * kColumns;
+    const std::uint64_t count = std::min(kColumns, into.columns - first);
+    products_.blas.add_products_below(tokens, into.columns, first, count, inputs, into.hessian.data());
+    return true;
+  });
+}
+
+std::size_t InputRecorder::weights() const {
+  std::size_t count = 0;
+  for (const auto& [first, inputs] : layers_) count += inputs.weights.size();
+  return count;
+}
+
+Result<void> InputRecorder::save(const std::string& path, const Metadata& metadata) const {
+  std::vector<TensorSpec> specs;
+  for (const auto& [first, inputs] : layers_) {
+    for (const std::string& weight : inputs.weights) {
+      const auto add = [&](Statistic statistic, std::vector<std::uint64_t> shape) {
+        specs.push_back({.name = fmt::format("{}.{}", weight, name(statistic)), .dtype = DType::kF32, .shape = std::move(shape)});
+      };
+      add(Statistic::kMean, {inputs.columns});
+      add(Statistic::kSquareMean, {inputs.columns});
+      add(Statistic::kMin, {1});
+      add(Statistic::kMax, {1});
+      add(Statistic::kCount, {1});
+      if (hessian_) add(Statistic::kHessian, {inputs.columns, inputs.columns});
+    }
+  }
+  const auto sink = TRY(create_sink(path, specs, {.format = Format::kSafetensors, .metadata = metadata, .sync = false}));
+  std::size_t tensor = 0;
+  const auto write = [&](std::span<const float> values) { return sink->write(tensor++, 0, std::as_bytes(values)); };
+  std::vector<float> row;
+  for (const auto& [first, inputs] : layers_) {
+    const auto count = static_cast<float>(inputs.tokens);
+    for (std::size_t i = 0; i < inputs.weights.size(); ++i) {
+      TRY(write(means_of(inputs.sums, inputs.tokens)));
+      TRY(write(means_of(inputs.squares, inputs.tokens)));
+      TRY(write(std::vector{std::ranges::min(inputs.lows)}));
+      TRY(write(std::vector{std::ranges::max(inputs.highs)}));
+      TRY(write(std::vector{count}));
+      if (!hessian_) continue;
+      row.resize(inputs.columns);
+      for (std::uint64_t r = 0; r < inputs.columns; ++r) {
+        for (std::uint64_t c = 0; c < inputs.columns; ++c) {
+          row[c] = inputs.hessian[std::max(r, c) * inputs.columns + std::min(r, c)] / count;
+        }
+        TRY(sink->write(tensor, r * inputs.columns * sizeof(float), std::as_bytes(std::span(row))));
+      }
+      ++tensor;
+    }
+  }
+  return sink->commit();
+}
+
+}  // namespace ballast

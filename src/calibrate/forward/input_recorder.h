@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ballast/error.h>
+#include <ballast/metadata.h>
+
+#include "calibrate/forward/linear.h"
+
+namespace ballast {
+
+// Adds up statistics of the inputs of linear layers, as a timecalib.v1 file has them.
+class InputRecorder {
+ public:
+  InputRecorder(const Products32& products, bool hessian) : products_(products), hessian_(hessian) {}
+
+  // Weights that share their inputs are always given together. All of them get the statistics.
+  void see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns);
+
+  bool empty() const { return layers_.empty(); }
+  std::size_t weights() const;
+  // Writes a SafeTensors file.
+  Result<void> save(const std::string& path, const Metadata& metadata) const;
+
+ private:
+  struct Inputs {
+    std::vector<std::string> weights;
+    std::uint64_t columns = 0;
+    std::uint64_t tokens = 0;
+    std::vector<double> sums;
+    std::vector<double> squares;
+    std::vector<float> lows;  // of each column
+    std::vector<float> highs;
+    std::vector<float> hessian;  // Σ x·xᵀ, on the diagonal and below
+  };
+  void add_sums(Inputs& into, const float* inputs, std::uint64_t tokens) const;
+  void add_hessian(Inputs& into, const float* inputs, std::uint64_t tokens) const;
+
+  const Products32& products_;
+  bool hessian_;
+  std::map<std::string, Inputs, std::less<>> layers_;  // by the first weight
+};
+
+}  // namespace ballast

@@ -1,0 +1,90 @@
+#include "calibrate/forward/linear.h"
+
+#include <algorithm>
+
+#include <ballast/convert.h>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "calibrate/forward/kernels.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 22;  // values that are read and converted at once
+
+}  // namespace
+
+Result<void> LinearReader::read(const MatrixPlace& place, std::span<float> out) const {
+  const auto fail_here = [&](Errc code, const std::string& message) {
+    return fail(code, "{}: tensor {}: {}", escape(model_.path()), quote(place.tensor), message);
+  };
+  const TensorInfo* const tensor = model_.find(place.tensor);
+  if (tensor == nullptr) return fail(Errc::kCorrupt, "{}: no tensor {}", escape(model_.path()), quote(place.tensor));
+  if (!std::ranges::equal(tensor->shape, place.shape)) {
+    return fail_here(Errc::kCorrupt,
+                     fmt::format("shape {}, the config implies {}", to_string(tensor->shape), to_string(place.shape)));
+  }
+  if (info(tensor->dtype).kind != NumberKind::kFloat || bits(tensor->dtype) < 8) {
+    return fail_here(Errc::kUnsupported, fmt::format("cannot compute with {}", name(tensor->dtype)));
+  }
+  const std::uint64_t bytes = bits(tensor->dtype) / 8;
+  const std::uint64_t rows_at_once =
+      std::clamp<std::uint64_t>(kPiece / place.columns, 1, ceil_div(place.rows, thread_count(threads_)));
+  return try_parallel(ceil_div(place.rows, rows_at_once), threads_, [&](unsigned, std::size_t i) -> Result<void> {
+    const std::uint64_t first = i * rows_at_once;
+    const std::uint64_t count = std::min(rows_at_once, place.rows - first) * place.columns;
+    const auto values = out.subspan(first * place.columns, count);
+    const std::uint64_t offset = (place.first_row + first) * place.columns * bytes;
+    if (tensor->dtype == DType::kF32) {
+      TRY(model_.read_into(place.tensor, offset, std::as_writable_bytes(values)));
+    } else {
+      std::vector<std::byte> stored(count * bytes);
+      TRY(model_.read_into(place.tensor, offset, stored));
+      TRY(convert_values(tensor->dtype, stored, DType::kF32, std::as_writable_bytes(values)));
+    }
+    if (all_finite(values)) return {};
+    return fail_here(Errc::kCorrupt, "has values that are NaN or infinite; 'ballast inspect --stats' counts them");
+  });
+}
+
+Result<std::vector<float>> LinearReader::vector(const std::string& tensor, std::uint64_t size) const {
+  std::vector<float> values(size);
+  TRY(read({.tensor = tensor, .rows = 1, .columns = size, .shape = {size}}, values));
+  return values;
+}
+
+Result<Linear> LinearReader::linear(const MatrixPlace& place) const {
+  Linear linear{.place = place, .out = place.rows, .in = place.columns};
+  linear.weight.resize(place.rows * place.columns);
+  TRY(read(place, linear.weight));
+  return linear;
+}
+
+Result<Linear> LinearReader::linear(const std::string& module, std::uint64_t out, std::uint64_t in) const {
+  Linear made = TRY(linear({.tensor = module + ".weight", .rows = out, .columns = in, .shape = {out, in}}));
+  if (const std::string bias = module + ".bias"; has(bias)) made.bias = TRY(vector(bias, out));
+  return made;
+}
+
+void Products32::run(const Linear& linear, const float* inputs, std::uint64_t tokens, float* outputs) const {
+  // Columns of the result, in multiples of what the kernels of BLAS take at once.
+  constexpr std::uint64_t kLeast = 64;
+  const std::uint64_t share = ceil_div(ceil_div(linear.out, thread_count(threads)), kLeast) * kLeast;
+  parallel_for(ceil_div(linear.out, share), threads, [&](unsigned, std::size_t i) {
+    const std::uint64_t first = i * share;
+    const std::uint64_t count = std::min(share, linear.out - first);
+    blas.multiply_transposed(tokens, count, linear.in, {inputs, linear.in}, {linear.weight.data() + first * linear.in, linear.in},
+                             1.0F, outputs + first, linear.out);
+    if (linear.bias.empty()) return true;
+    for (std::uint64_t token = 0; token < tokens; ++token) {
+      add_scaled({outputs + token * linear.out + first, count}, linear.bias.data() + first, 1.0F);
+    }
+    return true;
+  });
+}
+
+}  // namespace ballast
