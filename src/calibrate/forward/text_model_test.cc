@@ -102,8 +102,8 @@ TEST(TextModel, ContradictionsAreCorrupt) {
   EXPECT_TRUE(
       corrupt(config("llama", R"(,"layer_types":["full_attention"])"), "layer_types has 1 entries, num_hidden_layers is 2"));
   EXPECT_TRUE(corrupt(config("llama", R"(,"rope_theta":0)"), "rope_theta is 0, it must be above 0"));
-  EXPECT_TRUE(
-      corrupt(config("gemma3_text", R"(,"query_pre_attn_scalar":"x")"), "query_pre_attn_scalar is 'x', expected a number"));
+  EXPECT_TRUE(corrupt(config("gemma3_text", R"(,"sliding_window":4,"query_pre_attn_scalar":"x")"),
+                      "query_pre_attn_scalar is 'x', expected a number"));
   EXPECT_TRUE(corrupt(config("mixtral", R"(,"num_local_experts":2,"num_experts_per_tok":3)"),
                       "2 experts, of which 3 are used for each token, are not possible"));
   EXPECT_TRUE(SmallModel(fmt::format(R"("model_type":"llama",{})", kSizes))
