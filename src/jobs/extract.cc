@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 
 #include <fmt/ranges.h>
 
@@ -14,6 +15,7 @@
 #include "base/try.h"
 #include "model/slice.h"
 #include "output/output.h"
+#include "source/source.h"
 
 namespace ballast {
 namespace {
@@ -38,6 +40,8 @@ std::string_view descriptor(DType dtype) {
   }
 }
 
+constexpr std::string_view kMagic = "\x93NUMPY";
+
 // Version 1.0 of the format: magic, length, a Python dict, padding to 64 bytes.
 std::string npy_header(DType dtype, Shape shape) {
   constexpr std::size_t kAlignment = 64;
@@ -46,7 +50,8 @@ std::string npy_header(DType dtype, Shape shape) {
                                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   dict.append((kAlignment - (kFixed + dict.size() + 1) % kAlignment) % kAlignment, ' ');
   dict += '\n';
-  std::string header("\x93NUMPY\x01\x00", 8);
+  std::string header(kMagic);
+  header.append("\x01\x00", 2);
   header += static_cast<char>(dict.size() & 0xffU);
   header += static_cast<char>(dict.size() >> 8);
   return header + dict;
@@ -84,6 +89,17 @@ class RowSlices {
   std::uint64_t step_;
   std::uint64_t at_ = 0;
 };
+
+// Fails if the path is a file of something else, which may be worth more than a tensor that can be extracted again.
+Result<void> check_replaced(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::is_empty(path, error)) return {};
+  std::string start(kMagic.size(), '\0');
+  const auto file = open_file(path, Access::kPread);
+  if (file && (*file)->read_at(0, std::as_writable_bytes(std::span(start))) && start == kMagic) return {};
+  return fail(Errc::kWrite, "{}: the file exists and is not a .npy file; choose another name, or replace it (force)",
+              escape(path));
+}
 
 }  // namespace
 
@@ -128,7 +144,8 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
 }
 
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
-                       const WorkOptions& work) {
+                       const SaveNpyOptions& options) {
+  if (!options.force) TRY(check_replaced(path));
   auto output = Output::file(path);
   const auto file = TRY(output.add(""));
   std::uint64_t offset = 0;
@@ -139,7 +156,7 @@ Result<DType> save_npy(const Model& model, std::string_view name, std::span<cons
         offset += bytes.size();
         return written;
       },
-      work));
+      options.work));
   TRY(output.commit(true));
   return dtype;
 }

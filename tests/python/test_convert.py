@@ -478,6 +478,19 @@ class TestExtract:
         assert "--slice" in one_error_line(run("extract", source, "f32", "--slice", "a:b", "-o", tmp_path / "u.npy"), 2)
         assert listing(tmp_path) == ["in.safetensors", "t.npy"]
 
+    def test_replaces_npy_files_only(self, run, source, tmp_path):
+        for old in (b"", b"\x93NUMPY of another tensor"):
+            (tmp_path / "t.npy").write_bytes(old)
+            done(run("extract", source, "f32", "-o", tmp_path / "t.npy"))
+        before = source.read_bytes()
+        message = one_error_line(run("extract", source, "f32", "-o", source), 4)
+        assert message == f"{source}: the file exists and is not a .npy file; choose another name, or replace it (--force)"
+        (tmp_path / "short").write_bytes(b"\x93")
+        assert "(--force)" in one_error_line(run("extract", source, "f32", "-o", tmp_path / "short"), 4)
+        assert source.read_bytes() == before and (tmp_path / "short").read_bytes() == b"\x93"
+        done(run("extract", source, "f32", "-o", tmp_path / "short", "--force"))
+        assert np.array_equal(np.load(tmp_path / "short"), arrays()["f32"], equal_nan=True)
+
 
 class TestMetadata:
     def test_shows_sets_and_unsets(self, run, source):
