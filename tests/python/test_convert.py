@@ -6,13 +6,15 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import let_others_in, one_error_line
+from conftest import one_error_line
 from processes import count_calls, peak_memory, signal_at, spread, wait_for_bytes
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
@@ -306,12 +308,12 @@ class TestRefusals:
         assert "it is a directory" in one_error_line(run("convert", source, tmp_path / "folder.safetensors"), 4)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone who may not write")
-    def test_permissions(self, run, source, tmp_path):
-        let_others_in(tmp_path)
+    def test_permissions(self, run, source, public_path):
+        source = Path(shutil.copy(source, public_path))
         source.chmod(0o644)
-        out = tmp_path / "out.safetensors"
+        out = public_path / "out.safetensors"
         assert "Permission denied" in one_error_line(run("convert", source, out, user=NOBODY), 4)
-        assert "Permission denied" in one_error_line(run("convert", source, tmp_path / "out", user=NOBODY), 4)
+        assert "Permission denied" in one_error_line(run("convert", source, public_path / "out", user=NOBODY), 4)
         out.write_text("old")
         out.chmod(0o444)
         assert "Permission denied" in one_error_line(run("convert", source, out, user=NOBODY), 4)
