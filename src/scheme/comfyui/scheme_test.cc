@@ -112,6 +112,22 @@ TEST(ComfyUi, Nvfp4HasSwizzledScalesAndTheHighNibbleFirst) {
   EXPECT_THAT(model.defects(), testing::IsEmpty());
 }
 
+TEST(ComfyUi, TheMetadataMayPutTheLowNibbleFirst) {
+  const auto model = [](std::string_view order) {
+    std::string codes(16 * 8, '\0');
+    codes.replace(0, 4, kGolden);
+    return Checkpoint({{"a.weight", kU8, {16, 8}, codes},
+                       {"a.weight_scale", kF8E4M3, {128, 4}, std::string(512, '\x38')},
+                       {"a.weight_scale_2", kF32, {}, raw({1.0F})},
+                       description("a", R"({"format": "nvfp4", "orig_shape": [1, 8]})")},
+                      "", fmt::format(R"({{"ballast_fp4_nibble_order":"{}"}})", order));
+  };
+  EXPECT_THAT(model("high_first").values("a.weight"), ElementsAre(0.5F, -1, 6, -6, 1.5F, 0, 3, -4));
+  EXPECT_THAT(model("low_first").values("a.weight"), ElementsAre(-1, 0.5F, -6, 6, 0, 1.5F, -4, 3));
+  EXPECT_TRUE(
+      model("low").refused(Errc::kCorrupt, "metadata 'ballast_fp4_nibble_order' is 'low', expected 'high_first' or 'low_first'"));
+}
+
 // 160 x 160: two rows of tiles, of which each has two.
 TEST(ComfyUi, Mxfp8HasSwizzledScalesOfAllTiles) {
   constexpr std::uint64_t kSize = 160;
