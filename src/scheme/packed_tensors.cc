@@ -22,10 +22,10 @@ Result<const TensorInfo*> sibling(const Model& model, const TensorInfo& tensor, 
 }
 
 Result<PackedTensors> tensors_of(const Model& model, const TensorInfo& codes) {
-  const PackedTensors tensors{.module = std::string(codes.name.substr(0, codes.name.size() - kCodes.size())),
-                              .codes = &codes,
-                              .zeros = TRY(sibling(model, codes, kCodes, kZeros)),
-                              .scales = TRY(sibling(model, codes, kCodes, kScales))};
+  PackedTensors tensors{.module = std::string(codes.name.substr(0, codes.name.size() - kCodes.size())),
+                        .codes = &codes,
+                        .zeros = TRY(sibling(model, codes, kCodes, kZeros)),
+                        .scales = TRY(sibling(model, codes, kCodes, kScales))};
   TRY(check_dtype(model, codes, {DType::kI32}));
   TRY(check_dtype(model, *tensors.zeros, {DType::kI32}));
   TRY(check_dtype(model, *tensors.scales, {DType::kF16, DType::kBF16, DType::kF32}));
