@@ -50,6 +50,7 @@ inline constexpr const char* kModelHelp = "Model: a weights file, a directory, a
 inline constexpr const char* kQuantizedHelp = "Quantized model: a weights file, a directory, an index, or a URI";
 inline constexpr const char* kOutHelp = "Output: a file if it ends in .safetensors or .mlx, otherwise a directory";
 inline constexpr const char* kForceHelp = "Write into a directory that has other files; they stay";
+inline constexpr const char* kNoSyncHelp = "Do not flush the output to disk at the end";
 inline constexpr const char* kResumeHelp = "Keep finished work in OUT.incomplete if interrupted, and resume from it";
 
 // Checks of values. Their messages follow the name of the option: "--threads is 0, it must be from 1 to 1024".

@@ -42,6 +42,7 @@ struct Options {
   bool allow_loss = false;
   bool resume = false;
   bool force = false;
+  bool no_sync = false;
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
   ReadOptions read;
@@ -68,6 +69,7 @@ Result<ConvertOptions> convert_options(const Options& options) {
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .resume = options.resume,
                          .force = options.force};
+  convert.sink.sync = !options.no_sync;
   if (auto set = set_dtypes(options, convert); !set) return std::unexpected(set.error());
   if (options.format == "safetensors") convert.sink.format = Format::kSafetensors;
   if (options.format == "mlx-json") convert.sink.format = Format::kMlxJson;
@@ -210,6 +212,7 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_flag("--allow-loss", options->allow_loss, "Convert integers that do not fit, and report how many");
   command->add_flag("--resume", options->resume, kResumeHelp);
   command->add_flag("--force", options->force, kForceHelp);
+  command->add_flag("--no-sync", options->no_sync, kNoSyncHelp);
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")

@@ -27,12 +27,14 @@ struct Options {
   unsigned threads = 0;
   std::uint64_t memory_limit_mb = 384;
   bool force = false;
+  bool no_sync = false;
   ReadOptions read;
   bool json = false;
 };
 
 Exit run_dequantize(const Options& options) {
-  DequantizeOptions settings{.open = options.read.open(), .sink = {.metadata = {{"format", "pt"}}}, .force = options.force};
+  DequantizeOptions settings{
+      .open = options.read.open(), .sink = {.metadata = {{"format", "pt"}}, .sync = !options.no_sync}, .force = options.force};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype_argument(options.dtype);
     if (!dtype) return report(Error(dtype.error()).at("--dtype"));
@@ -88,6 +90,7 @@ void add_dequantize(CLI::App& app, Run& run) {
                    "Split the weights of a directory into files of at most SIZE: 5GB")
       ->type_name("SIZE");
   command->add_flag("--force", options->force, kForceHelp);
+  command->add_flag("--no-sync", options->no_sync, kNoSyncHelp);
   add_threads(*command, options->threads);
   command->add_option("--memory-limit", options->memory_limit_mb, "Use at most MIB mebibytes of memory (default 384)")
       ->type_name("MIB")

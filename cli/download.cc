@@ -23,6 +23,7 @@ struct Options {
   std::string folder;
   std::vector<std::string> include;
   std::vector<std::string> exclude;
+  bool force = false;
   ReadOptions read;
   bool json = false;
 };
@@ -63,6 +64,7 @@ Exit run_download(const Options& options) {
                               .exclude = options.exclude,
                               .component = options.read.component,
                               .variant = options.read.variant,
+                              .force = options.force,
                               .work = bar.work()});
   bar.clear();
   if (!done) return report(done.error(), {{"exclude", "--exclude"}, {"include", "--include"}});
@@ -86,6 +88,7 @@ void add_download(CLI::App& app, Run& run) {
   command->add_option("DIR", options->folder, "Output directory (default for hf://: the cache of the hub)");
   command->add_option("--include", options->include, "Download only matching files; repeatable")->type_name("GLOB");
   command->add_option("--exclude", options->exclude, "Leave out matching files; repeatable")->type_name("GLOB");
+  command->add_flag("--force", options->force, kForceHelp);
   add_directory_options(*command, options->read);
   add_json(*command, options->json);
   for (CLI::Option* const option : command->get_options()) {

@@ -21,6 +21,7 @@ struct Options {
   std::string tensor;
   std::string slice;
   std::string out = "-";
+  bool force = false;
   ReadOptions read;
 };
 
@@ -31,7 +32,9 @@ Result<void> write_out(std::span<const std::byte> bytes) {
 
 Result<DType> extract(const Options& options, const Model& model, std::span<const Slice> slices) {
   ProgressBar bar("extracting");
-  if (options.out != "-") return save_npy(model, options.tensor, slices, options.out, bar.work());
+  if (options.out != "-") {
+    return save_npy(model, options.tensor, slices, options.out, {.force = options.force, .work = bar.work()});
+  }
   return write_npy(model, options.tensor, slices, write_out, bar.work());
 }
 
@@ -66,6 +69,7 @@ void add_extract(CLI::App& app, Run& run) {
   command->add_option("--slice", options->slice, "Extract a part of each dimension, as start:stop:step: '0:10,:,::2'")
       ->type_name("SLICES");
   command->add_option("-o,--output", options->out, "Write to FILE (default: standard output)")->type_name("FILE");
+  command->add_flag("--force", options->force, "Replace FILE even if it is not a .npy file");
   add_read_options(*command, options->read);
   command->footer(
       "NumPy has no BF16, F8 or F4: they are written as F32, without loss.\n\n"

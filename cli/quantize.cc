@@ -301,7 +301,7 @@ void add_quantize(CLI::App& app, Run& run) {
   command->add_flag("--resume", options->resume, kResumeHelp);
   command->add_flag("--force", options->force, kForceHelp);
   command->add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
-  command->add_flag("--no-sync", options->no_sync, "Do not flush the output to disk at the end");
+  command->add_flag("--no-sync", options->no_sync, kNoSyncHelp);
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
   field("--threads", "num_threads", "N", "Use N threads (default: one per core)");
   field("--memory-limit", "max_memory_limit_mb", "MIB", "Use at most MIB mebibytes of memory (default 384)");

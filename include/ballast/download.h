@@ -15,6 +15,7 @@ struct DownloadOptions {
   std::string component;             // of a diffusers pipeline: download only this subfolder, to a subfolder of that name
   std::string variant;               // download only these weights, such as fp16; empty: all
   bool sync = true;                  // flush the files to disk before returning
+  bool force = false;                // write into a directory with other files than those of the URI; they stay
   WorkOptions work;                  // only `progress` and `stop` are used
 };
 

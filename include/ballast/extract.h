@@ -20,8 +20,14 @@ using WriteBytes = std::function<Result<void>(std::span<const std::byte>)>;
 Result<DType> write_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const WriteBytes& write,
                         const WorkOptions& work = {});
 
-// Writes the same bytes to a file, which appears under its name once it is complete.
+struct SaveNpyOptions {
+  bool force = false;  // replace a file that is not a .npy file
+  WorkOptions work;
+};
+
+// Writes the same bytes to a file, which appears under its name once it is complete. Without `force`, replaces only empty and
+// .npy files.
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
-                       const WorkOptions& work = {});
+                       const SaveNpyOptions& options = {});
 
 }  // namespace ballast

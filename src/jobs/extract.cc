@@ -1,7 +1,9 @@
 #include <ballast/extract.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <filesystem>
 
 #include <ballast/convert.h>
 
@@ -13,6 +15,7 @@
 #include "format/npy/npy.h"
 #include "model/slice.h"
 #include "output/output.h"
+#include "source/source.h"
 
 namespace ballast {
 namespace {
@@ -49,6 +52,17 @@ class RowSlices {
   std::uint64_t step_;
   std::uint64_t at_ = 0;
 };
+
+// Fails if the path is a file of something else, which may be worth more than a tensor that can be extracted again.
+Result<void> check_replaced(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::is_empty(path, error)) return {};
+  std::array<std::byte, 6> start{};
+  const auto file = open_file(path, Access::kPread);
+  if (file && (*file)->read_at(0, start) && is_npy(start)) return {};
+  return fail(Errc::kWrite, "{}: the file exists and is not a .npy file; choose another name, or replace it (force)",
+              escape(path));
+}
 
 }  // namespace
 
@@ -93,7 +107,8 @@ Result<DType> write_npy(const Model& model, std::string_view name, std::span<con
 }
 
 Result<DType> save_npy(const Model& model, std::string_view name, std::span<const Slice> slices, const std::string& path,
-                       const WorkOptions& work) {
+                       const SaveNpyOptions& options) {
+  if (!options.force) TRY(check_replaced(path));
   auto output = Output::file(path);
   const auto file = TRY(output.add(""));
   std::uint64_t offset = 0;
@@ -104,7 +119,7 @@ Result<DType> save_npy(const Model& model, std::string_view name, std::span<cons
         offset += bytes.size();
         return written;
       },
-      work));
+      options.work));
   TRY(output.commit(true));
   return dtype;
 }

@@ -34,6 +34,12 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
+std::unexpected<Error> fail_occupied(const std::string& path, const std::string& first, std::size_t count) {
+  return fail(Errc::kWrite,
+              "{}: the directory is not empty: {}{} would stay beside the model; choose another directory, or allow it (force)",
+              escape(path), quote(first), count > 1 ? fmt::format(" and {} more files", count - 1) : "");
+}
+
 }  // namespace
 
 Result<void> check_free(const std::string& path, std::span<const std::string> names, bool resume) {
@@ -52,9 +58,15 @@ Result<void> check_free(const std::string& path, std::span<const std::string> na
   const std::string& first = stays == found.end() ? found.front() : *stays;
   const auto count = static_cast<std::size_t>(
       std::ranges::count_if(found, [&](const std::string& name) { return !has_model || !is_replaced(name); }));
-  return fail(Errc::kWrite,
-              "{}: the directory is not empty: {}{} would stay beside the model; choose another directory, or allow it (force)",
-              escape(path), quote(first), count > 1 ? fmt::format(" and {} more files", count - 1) : "");
+  return fail_occupied(path, first, count);
+}
+
+Result<void> check_only(const std::string& path, std::span<const std::string> names) {
+  std::vector<std::string> others = files_in(path);
+  const std::set<std::string_view> written(names.begin(), names.end());
+  std::erase_if(others, [&](const std::string& name) { return written.contains(name); });
+  if (others.empty()) return {};
+  return fail_occupied(path, others.front(), others.size());
 }
 
 }  // namespace ballast

@@ -12,4 +12,8 @@ namespace ballast {
 // with partial files of an earlier run, or with only some of these files.
 Result<void> check_free(const std::string& path, std::span<const std::string> names, bool resume = false);
 
+// Fails if `path` is a directory with files other than these and hidden ones. For work that replaces files one by one and leaves
+// all others.
+Result<void> check_only(const std::string& path, std::span<const std::string> names);
+
 }  // namespace ballast

@@ -54,6 +54,22 @@ TEST_F(Occupied, TheConfigOfAnotherModelIsNotTakenOver) {
   EXPECT_FALSE(check_free(dir_.path("out"), {}));
 }
 
+TEST_F(Occupied, OnlyTheGivenFilesMayBeThere) {
+  const auto check_only = [&] {
+    const std::array<std::string, 2> names{"model.safetensors", "unet/config.json"};
+    return ballast::check_only(dir_.path("out"), names);
+  };
+  EXPECT_TRUE(check_only());
+  dir_.write("out/.cache/huggingface/x", "");
+  dir_.write("out/unet/config.json", "");
+  EXPECT_TRUE(check_only());
+  dir_.write("out/weights.safetensors", "");
+  dir_.write("out/unet/notes.txt", "");
+  EXPECT_TRUE(fails(check_only(), Errc::kWrite,
+                    dir_.path("out") + ": the directory is not empty: 'unet/notes.txt' and 1 more files would stay beside the "
+                                       "model; choose another directory, or allow it (force)"));
+}
+
 TEST_F(Occupied, WorkThatWasInterruptedResumes) {
   dir_.write("out/notes.txt", "");
   dir_.write("out/.incomplete/journal", "");

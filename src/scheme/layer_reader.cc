@@ -34,6 +34,7 @@ class LayerReader final : public ModelReader {
   std::string_view scheme() const override { return scheme_; }
   std::span<const std::string> dropped() const override { return dropped_; }
   bool has_codes(const Weight&) const override { return false; }
+  bool is_transposed(const Weight& weight) const override { return layer_of(weight).decoder->is_transposed(); }
 
   Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
                          std::span<std::byte> out) const override {

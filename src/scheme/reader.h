@@ -83,6 +83,8 @@ class WeightsReader {
   virtual bool has_codes(const Weight&) const { return true; }
   // Codes and parameters of as many rows as `out` has room for.
   virtual Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const = 0;
+  // Whether the rows of a quantized weight are not contiguous in the file, so that many at a time are much cheaper than few.
+  virtual bool is_transposed(const Weight&) const { return false; }
   // Decodes `count` rows of a quantized weight to F64, F32, F16 or BF16; `out` has exactly their size.
   virtual Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
                                  std::span<std::byte> out) const = 0;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "model/state.h"
+#include "quantize/rows.h"
 #include "scheme/decoded_source.h"
 #include "scheme/foreign.h"
 #include "scheme/model_reader.h"
@@ -139,7 +140,11 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
   }
   const std::uint64_t columns = weight->elements() / weight->rows;
   const std::uint64_t row_bytes = columns * bits(dtype) / 8;
-  const std::uint64_t most = std::max<std::uint64_t>(kPieceValues / columns, 1);
+  std::uint64_t most = std::max<std::uint64_t>(kPieceValues / columns, 1);
+  if (state_->reader->is_transposed(*weight)) {
+    const std::uint64_t share = (weight->rows + thread_count(0) - 1) / thread_count(0);
+    most = std::max(most, std::min(rows_of_block(columns), share));
+  }
   TRY(try_parallel((weight->rows + most - 1) / most, 0, [&](unsigned, std::size_t i) {
     const std::uint64_t first = i * most;
     const std::uint64_t count = std::min(most, weight->rows - first);

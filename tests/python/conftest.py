@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -68,11 +69,12 @@ def sharded(make_model):
     return make_model("--preset", "tiny", "--shards", "3")
 
 
-def let_others_in(folder):
-    """Other users may go through the folders that pytest keeps to itself."""
-    for each in [folder, *folder.parents]:
-        if not each.stat().st_mode & 0o001:
-            each.chmod(0o755)
+@pytest.fixture
+def public_path():
+    """A folder that other users may enter. pytest closes its own to them, whenever another pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="ballast-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
 
 
 def one_error_line(result, code):

@@ -6,13 +6,15 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import let_others_in, one_error_line
+from conftest import one_error_line
 from processes import count_calls, peak_memory, signal_at, spread, wait_for_bytes
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
@@ -306,12 +308,12 @@ class TestRefusals:
         assert "it is a directory" in one_error_line(run("convert", source, tmp_path / "folder.safetensors"), 4)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone who may not write")
-    def test_permissions(self, run, source, tmp_path):
-        let_others_in(tmp_path)
+    def test_permissions(self, run, source, public_path):
+        source = Path(shutil.copy(source, public_path))
         source.chmod(0o644)
-        out = tmp_path / "out.safetensors"
+        out = public_path / "out.safetensors"
         assert "Permission denied" in one_error_line(run("convert", source, out, user=NOBODY), 4)
-        assert "Permission denied" in one_error_line(run("convert", source, tmp_path / "out", user=NOBODY), 4)
+        assert "Permission denied" in one_error_line(run("convert", source, public_path / "out", user=NOBODY), 4)
         out.write_text("old")
         out.chmod(0o444)
         assert "Permission denied" in one_error_line(run("convert", source, out, user=NOBODY), 4)
@@ -477,6 +479,19 @@ class TestExtract:
         assert message == f"{source}: no tensor 'nope' among {len(read(source))}"
         assert "--slice" in one_error_line(run("extract", source, "f32", "--slice", "a:b", "-o", tmp_path / "u.npy"), 2)
         assert listing(tmp_path) == ["in.safetensors", "t.npy"]
+
+    def test_replaces_npy_files_only(self, run, source, tmp_path):
+        for old in (b"", b"\x93NUMPY of another tensor"):
+            (tmp_path / "t.npy").write_bytes(old)
+            done(run("extract", source, "f32", "-o", tmp_path / "t.npy"))
+        before = source.read_bytes()
+        message = one_error_line(run("extract", source, "f32", "-o", source), 4)
+        assert message == f"{source}: the file exists and is not a .npy file; choose another name, or replace it (--force)"
+        (tmp_path / "short").write_bytes(b"\x93")
+        assert "(--force)" in one_error_line(run("extract", source, "f32", "-o", tmp_path / "short"), 4)
+        assert source.read_bytes() == before and (tmp_path / "short").read_bytes() == b"\x93"
+        done(run("extract", source, "f32", "-o", tmp_path / "short", "--force"))
+        assert np.array_equal(np.load(tmp_path / "short"), arrays()["f32"], equal_nan=True)
 
 
 class TestMetadata:

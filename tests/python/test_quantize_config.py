@@ -3,12 +3,13 @@ with the right exit code and nothing left behind."""
 
 import json
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
-from conftest import let_others_in
 from quantized_files import BF16, contents, done, gauss, listing, quantize, read_parquet, read_safetensors, refused
 from safetensors.numpy import save_file
 
@@ -385,17 +386,17 @@ class TestErrors:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone who may not write")
     @pytest.mark.parametrize("format", FORMATS)
-    def test_permissions(self, run, model, tmp_path, format):
-        let_others_in(tmp_path)
+    def test_permissions(self, run, model, public_path, format):
+        model = Path(shutil.copy(model, public_path))
         model.chmod(0o644)
-        quantize(run, model, tmp_path / "out", "--format", format)
-        before = contents(tmp_path / "out")
+        quantize(run, model, public_path / "out", "--format", format)
+        before = contents(public_path / "out")
         for out in ("out", "new"):
             for more in ([], ["--resume"]):
                 options = ["--format", format, "--bits", 8, *more]
-                refused(run("quantize", model, tmp_path / out, *options, user=NOBODY), 4, tmp_path / out)
-        refused(run("dequantize", tmp_path / "out", tmp_path / "new", user=NOBODY), 4, "Permission denied")
-        assert contents(tmp_path / "out") == before and listing(tmp_path) == ["in.safetensors", "out"]
+                refused(run("quantize", model, public_path / out, *options, user=NOBODY), 4, public_path / out)
+        refused(run("dequantize", public_path / "out", public_path / "new", user=NOBODY), 4, "Permission denied")
+        assert contents(public_path / "out") == before and listing(public_path) == ["in.safetensors", "out"]
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_disk_full(self, run, build_dir, tmp_path, format):

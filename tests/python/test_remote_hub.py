@@ -9,6 +9,7 @@ import numpy
 import pytest
 from conftest import one_error_line
 from hub_server import Hub
+from quantized_files import done, refused
 
 import ballast
 
@@ -202,6 +203,29 @@ def test_download_to_a_folder(run, hub, tmp_path):
     assert all(name.endswith(".json") for name in os.listdir(tmp_path / "json"))
     assert run("download", "hf://org/model/config.json", tmp_path / "one").returncode == 0
     assert os.listdir(tmp_path / "one") == ["config.json"]
+
+
+def test_a_folder_with_other_files_needs_force(run, hub, tmp_path):
+    def download(*options):
+        return run("download", "hf://org/model", tmp_path / "out", *options)
+
+    for part in ("*.json", "*.safetensors"):  # the other half of the model is no obstacle
+        done(download("--include", part))
+    name = "config.json"
+    (tmp_path / "out" / f"{name}.ballast-incomplete").write_bytes(b"x")
+    done(download("--include", "*.json"))
+    (tmp_path / "out/.cache").mkdir()
+    (tmp_path / "out/.cache/mark").write_bytes(b"x")
+    done(download())
+    (tmp_path / "out/old.safetensors").write_bytes(b"old")
+    (tmp_path / "out" / name).unlink()
+    refused(download(), 4, tmp_path / "out", "'old.safetensors' would stay beside the model", "(--force)")
+    assert not (tmp_path / "out" / name).exists()
+    done(download("--force"))
+    assert (tmp_path / "out" / name).exists() and (tmp_path / "out/old.safetensors").read_bytes() == b"old"
+    with pytest.raises(ballast.BallastError, match="old.safetensors.*force"):
+        ballast.download("hf://org/model", tmp_path / "out")
+    ballast.download("hf://org/model", tmp_path / "out", force=True)
 
 
 def test_damaged_downloads_are_detected(run, hub, tmp_path):

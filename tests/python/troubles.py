@@ -177,6 +177,10 @@ def output_is_not_empty(t):
     return t.said("convert", "tiny", "busy", "--dtype", "f16")
 
 
+def output_is_something_else(t):
+    return t.said("extract", "tiny", "model.norm.weight", "-o", "tiny/model.safetensors")
+
+
 def output_is_cached(t):
     return t.said("metadata", "models--org--tiny/snapshots/c0ffee/model.safetensors", "--set", "license=mit")
 
@@ -347,7 +351,7 @@ TROUBLES: list[Callable[[Troubles], str]] = [
     missing_file, empty_folder, missing_shard, missing_shard_without_index, stray_file, unrelated_files, shard_alone, folder_of_the_cache, wrong_architecture,
     tensor_not_found, too_many_slices,
     pattern_without_match, unknown_option, unknown_option_dtype, integers_do_not_fit, names_collide,
-    output_is_a_uri, output_is_a_file, output_is_not_empty, output_is_cached, no_such_folder, another_run,
+    output_is_a_uri, output_is_a_file, output_is_not_empty, output_is_something_else, output_is_cached, no_such_folder, another_run,
     groups_do_not_divide, group_size_of_the_format, not_finite, quantized_by_others, quantized_already, not_quantized, adapter, nothing_to_quantize,
     below_the_minimum, target_too_small, unknown_setting, bad_variable, too_little_memory, statistics_of_another_model, not_statistics,
     part_is_damaged, without_parquet,

@@ -11,6 +11,8 @@ export interface DownloadOptions extends WorkOptions, DirectoryOptions {
   exclude?: string[];
   /** Flush the files to disk before returning. Default: true. */
   sync?: boolean;
+  /** Write into a directory that has other files, which stay. Default: false. */
+  force?: boolean;
 }
 
 export interface DownloadedFile {
@@ -36,7 +38,7 @@ export interface DownloadReport {
 export async function downloadModel(uri: string | URL, folder?: ModelPath | null, options?: DownloadOptions): Promise<DownloadReport> {
   const from = check.uri('uri', uri instanceof URL ? uri.href : uri);
   const to = folder === undefined || folder === null ? '' : check.path('folder', folder);
-  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag };
-  const { progress, signal, include = [], exclude = [], sync = true, ...directory } = check.optionsOf(options, checks);
-  return await run(progress, signal, (report) => native.download(from, to, { include, exclude, sync, ...directory }, report));
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, include: check.texts, exclude: check.texts, sync: check.flag, force: check.flag };
+  const { progress, signal, include = [], exclude = [], sync = true, force = false, ...directory } = check.optionsOf(options, checks);
+  return await run(progress, signal, (report) => native.download(from, to, { include, exclude, sync, force, ...directory }, report));
 }

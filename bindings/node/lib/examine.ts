@@ -61,7 +61,7 @@ export async function verifyModel(path: ModelPath, options?: VerifyOptions): Pro
 }
 
 export interface InspectOptions extends WorkOptions, DirectoryOptions {
-  /** Read all values, and give each tensor `stats`. */
+  /** Read all values, and give each tensor `stats`, or each weight if the model is quantized. */
   stats?: boolean;
   /** For `stats`. Default: one per core. */
   threads?: number;
@@ -98,7 +98,7 @@ export interface InspectedTensor {
   groupSize?: number;
   /** Parquet only: columns were scaled before quantizing. */
   equalized?: boolean;
-  /** With the option `stats`. Null for F6, which has no standard packing. */
+  /** With the option `stats`, unless the model is quantized. Null for F6, which has no standard packing. */
   stats?: TensorStats | null;
 }
 
@@ -117,6 +117,8 @@ export interface InspectedWeight {
   /** The stored tensors that it consists of. */
   tensors: string[];
   bytes: number;
+  /** Of the decoded values, with the option `stats`, if the model is quantized. */
+  stats?: TensorStats | null;
 }
 
 export interface Totals {
@@ -144,7 +146,7 @@ export interface InspectReport {
   modality: Modality | null;
   config: ModelConfig | null;
   warnings: string[];
-  /** Empty if the weights cannot be decoded; a warning says why. */
+  /** The stored tensors if the weights cannot be decoded; a warning says why. */
   weights: InspectedWeight[];
   /** In the order of the files. */
   tensors: InspectedTensor[];

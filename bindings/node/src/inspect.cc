@@ -64,8 +64,7 @@ Inspection describe_parquet(const Weights& weights) {
                    .format = std::string(weights.scheme()),
                    .files = weights.files(),
                    .modality = weights.modality(),
-                   .config = weights.config(),
-                   .weights = {weights.weights().begin(), weights.weights().end()}};
+                   .config = weights.config()};
   for (const Weight& weight : weights.weights()) {
     found.tensors.push_back({.name = weight.name,
                              .dtype = weight.dtype,
@@ -77,35 +76,42 @@ Inspection describe_parquet(const Weights& weights) {
   return found;
 }
 
-Result<void> measure(Job& job, const Model& model, unsigned threads, Inspection& found) {
+// Quantized weights are measured after decoding, anything else as it is stored.
+Result<void> measure(Job& job, Weights weights, unsigned threads, Inspection& found) {
+  found.has_weight_stats = weights.is_quantized();
   std::vector<std::string_view> names;
-  for (const InspectedTensor& tensor : found.tensors) names.push_back(tensor.name);
-  auto stats = compute_stats(model, names, {.work = job.work(threads)});
+  if (found.has_weight_stats) {
+    for (const Weight& weight : found.weights) names.push_back(weight.name);
+  } else {
+    for (const InspectedTensor& tensor : found.tensors) names.push_back(tensor.name);
+  }
+  const auto model = decode(std::move(weights));
+  if (!model) return std::unexpected(model.error());
+  auto stats = compute_stats(*model, names, {.work = job.work(threads)});
   if (!stats) return std::unexpected(std::move(stats.error()));
   found.stats = *std::move(stats);
   return {};
 }
 
-Result<Inspection> inspect_stored(Job& job, const Model& model, const Result<Weights>& weights, const InspectOptions& options) {
-  Inspection found = describe_stored(model);
-  if (!weights) found.warnings.push_back(weights.error().message);
-  if (weights) found.weights.assign(weights->weights().begin(), weights->weights().end());
-  if (weights && weights->scheme() != "plain") {
-    if (auto done = describe_quantization(*weights, found); !done) return std::unexpected(std::move(done.error()));
-  }
-  if (!options.stats) return found;
-  if (auto done = measure(job, model, options.threads, found); !done) return std::unexpected(std::move(done.error()));
+Result<Inspection> describe(const Weights& weights) {
+  const Model* const stored = weights.stored();
+  Inspection found = stored == nullptr ? describe_parquet(weights) : describe_stored(*stored);
+  found.weights.assign(weights.weights().begin(), weights.weights().end());
+  if (weights.scheme() == "plain") return found;
+  if (auto done = describe_quantization(weights, found); !done) return std::unexpected(std::move(done.error()));
   return found;
 }
 
-Result<Inspection> inspect_parquet(Job& job, Weights weights, const InspectOptions& options) {
-  Inspection found = describe_parquet(weights);
-  if (auto done = describe_quantization(weights, found); !done) return std::unexpected(std::move(done.error()));
-  if (!options.stats) return found;
-  const auto model = decode(std::move(weights));
-  if (!model) return std::unexpected(model.error());
-  if (auto done = measure(job, *model, options.threads, found); !done) return std::unexpected(std::move(done.error()));
-  return found;
+// Weights, or the stored tensors of a model that cannot be decoded, with the reason.
+Result<Weights> open_weights(const std::string& path, const OpenOptions& options, std::string& reason) {
+  auto weights = Weights::open(path, options);
+  if (weights) return weights;
+  const Errc code = weights.error().code;
+  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return weights;
+  auto stored = Model::open(path, options);
+  if (!stored) return weights;
+  reason = std::move(weights.error().message);
+  return Weights::as_stored(std::move(*stored));
 }
 
 Napi::Object totals_value(Napi::Env env, const TotalsByKey& by_key) {
@@ -175,7 +181,11 @@ Napi::Object weight_value(Napi::Env env, const Weight& weight) {
 
 Napi::Array weights_value(Napi::Env env, const Inspection& found) {
   auto made = Napi::Array::New(env, found.weights.size());
-  for (std::uint32_t i = 0; i < found.weights.size(); ++i) made.Set(i, weight_value(env, found.weights[i]));
+  for (std::uint32_t i = 0; i < found.weights.size(); ++i) {
+    auto weight = weight_value(env, found.weights[i]);
+    if (found.stats && found.has_weight_stats) weight.Set("stats", stats_value(env, (*found.stats)[i]));
+    made.Set(i, weight);
+  }
   return made;
 }
 
@@ -195,7 +205,7 @@ Napi::Array tensors_value(Napi::Env env, const Inspection& found) {
   auto made = Napi::Array::New(env, found.tensors.size());
   for (std::uint32_t i = 0; i < found.tensors.size(); ++i) {
     auto tensor = tensor_value(env, found.tensors[i]);
-    if (found.stats) tensor.Set("stats", stats_value(env, (*found.stats)[i]));
+    if (found.stats && !found.has_weight_stats) tensor.Set("stats", stats_value(env, (*found.stats)[i]));
     made.Set(i, tensor);
   }
   return made;
@@ -206,16 +216,16 @@ Napi::Array tensors_value(Napi::Env env, const Inspection& found) {
 Result<Inspection> inspect_model(Job& job, const std::string& path, const InspectOptions& options) {
   OpenOptions open = options.open;
   open.stop = [&job] { return job.is_stopped(); };
-  auto weights = Weights::open(path, open);
-  if (weights && weights->stored() == nullptr) return inspect_parquet(job, *std::move(weights), options);
-  if (weights) return inspect_stored(job, *weights->stored(), weights, options);
-  const Errc code = weights.error().code;
-  if (code != Errc::kUnsupported && code != Errc::kCorrupt) return std::unexpected(std::move(weights.error()));
-  auto raw = Model::open(path, open);  // a model that cannot be decoded may still have tensors to list
-  if (!raw) return std::unexpected(std::move(weights.error()));
-  const Weights stored = Weights::as_stored(std::move(*raw));
-  auto found = inspect_stored(job, *stored.stored(), weights, options);
-  if (found) found->weights.assign(stored.weights().begin(), stored.weights().end());
+  std::string reason;
+  auto weights = open_weights(path, open, reason);
+  if (!weights) return std::unexpected(std::move(weights.error()));
+  auto found = describe(*weights);
+  if (!found) return found;
+  if (!reason.empty()) found->warnings.push_back(std::move(reason));
+  if (!options.stats) return found;
+  if (auto done = measure(job, *std::move(weights), options.threads, *found); !done) {
+    return std::unexpected(std::move(done.error()));
+  }
   return found;
 }
 

@@ -43,10 +43,12 @@ struct Inspection {
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
   std::vector<InspectedTensor> tensors;
-  std::vector<Weight> weights;                                // empty if they cannot be decoded
+  std::vector<Weight> weights;                                // the stored tensors if they cannot be decoded
   std::optional<std::map<std::string, Totals>> quantization;  // by how weights are stored; empty if the model is not quantized
   std::optional<std::vector<double>> time_boundaries;
-  std::optional<std::vector<std::optional<TensorStats>>> stats;  // one per tensor, if requested
+  // If requested, one per weight or one per tensor.
+  std::optional<std::vector<std::optional<TensorStats>>> stats;
+  bool has_weight_stats = false;
 };
 
 struct InspectOptions {

@@ -93,7 +93,8 @@ Napi::Value download(const Napi::CallbackInfo& info) {
                                 .exclude = texts_of(given.Get("exclude")),
                                 .component = open_options(given).component,
                                 .variant = open_options(given).variant,
-                                .sync = flag(given, "sync")};
+                                .sync = flag(given, "sync"),
+                                .force = flag(given, "force")};
   const auto work = [uri = text_of(info[0]), folder = text_of(info[1]), options](Job& job) {
     DownloadOptions all = options;
     all.work = job.work();

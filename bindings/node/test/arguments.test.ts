@@ -63,7 +63,7 @@ const CALLS: Record<string, Call> = {
   inspectModel: { use: ballast.inspectModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'stats', 'threads'] },
   listComponents: { use: ballast.listComponents, works: () => [qwen3] },
   diffModels: { use: ballast.diffModels, works: () => [sample, model, {}], options: [...WATCH, 'threads'] },
-  downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, ...DIRECTORY, 'include', 'exclude', 'sync'] },
+  downloadModel: { use: ballast.downloadModel, works: () => [uri, 'd', FAST], options: [...WATCH, ...DIRECTORY, 'include', 'exclude', 'sync', 'force'] },
   'model.info': { use: (name: string) => model.info(name), works: () => ['bias'] },
   'model.has': { use: (name: string) => model.has(name), works: () => ['bias'] },
   'model.tensor': { use: (name: string) => model.tensor(name), works: () => ['bias'] },

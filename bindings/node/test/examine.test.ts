@@ -117,13 +117,21 @@ describe('inspectModel()', () => {
     expect((await inspectModel(path)).tensors[0]).not.toHaveProperty('stats');
   });
 
-  test('decodes Parquet for its statistics', async () => {
-    const { tensors } = await inspectModel(parquet, { stats: true });
-    const model = await openModel(parquet, { decode: true });
-    for (const { name, stats } of tensors) {
+  test.each([['MLX', () => mlx], ['Parquet', () => parquet]])('gives statistics of the decoded weights of %s', async (_, path) => {
+    const { tensors, weights } = await inspectModel(path(), { stats: true });
+    const model = await openModel(path(), { decode: true });
+    for (const { name, stats } of weights) {
       const values = await model.read(name, { dtype: 'F32' });
       expect([stats!.count, stats!.min, stats!.max]).toEqual([values.length, Math.min(...values), Math.max(...values)]);
     }
+    expect(weights.some(({ scheme }) => scheme !== 'plain')).toBe(true);
+    for (const tensor of tensors) expect(tensor).not.toHaveProperty('stats');
+  });
+
+  test('gives the statistics of the program', async () => {
+    const named = (all: { name: string; stats?: object | null }[]) => new Map(all.map(({ name, stats }) => [name, stats]));
+    const { weights } = programJson('inspect', '--stats', mlx) as { weights: { name: string; stats: object }[] };
+    expect(named((await inspectModel(mlx, { stats: true })).weights)).toEqual(named(weights));
   });
 
   test('shows the tensors of what no scheme decodes, with a warning', async () => {

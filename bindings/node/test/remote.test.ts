@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import {
@@ -133,5 +133,16 @@ describe('downloadModel()', () => {
   test('downloads only the matching files of a folder', async () => {
     const report = await downloadModel(`${url}/qwen3/`, join(folder, 'some'), { include: ['*.json'], sync: false });
     expect(report.files.map((each) => each.path)).toEqual([join(folder, 'some/config.json')]);
+  });
+
+  test('refuses a directory with other files, unless force', async () => {
+    const out = join(folder, 'busy');
+    mkdirSync(out);
+    writeFileSync(join(out, 'notes.txt'), 'mine');
+    await expect(downloadModel(`${url}/qwen3/`, out, { sync: false })).rejects.toThrow(/is not empty: 'notes.txt' would stay .* \(force\)$/);
+    expect(filesIn(out)).toEqual(['notes.txt']);
+    await downloadModel(`${url}/qwen3/`, out, { sync: false, force: true });
+    expect(filesIn(out)).toContain('notes.txt');
+    expect(filesIn(out)).toContain('config.json');
   });
 });

@@ -55,6 +55,7 @@ def download(
     component: str | None = None,
     variant: str | None = None,
     sync: bool = True,
+    force: bool = False,
     progress: Progress = None,
 ) -> DownloadReport:
     """Download a file or all files of a model. The next call resumes an interrupted download.
@@ -67,13 +68,14 @@ def download(
         component: Download one component of a diffusers pipeline only, such as "unet".
         variant: Download the weights of one variant only, such as "fp16".
         sync: Wait until the data is on the disk.
+        force: Write into a directory that has other files, which stay.
         progress: A function of (bytes done, total bytes, name), or True for a progress bar.
     """
     with watched(progress, "downloading") as callback:
         made = _core.download(
             text("uri", uri),
             None if folder is None else path_of(folder),
-            **checked(include=include, exclude=exclude, component=component, variant=variant, sync=sync),
+            **checked(include=include, exclude=exclude, component=component, variant=variant, sync=sync, force=force),
             progress=callback,
         )
     files = [DownloadedFile(**file) for file in made["files"]]

@@ -154,13 +154,15 @@ std::string_view edit_metadata(const FsPath& path, const std::vector<StringPair>
 }
 
 nb::dict download(const std::string& uri, const std::optional<FsPath>& folder, std::vector<std::string> include,
-                  std::vector<std::string> exclude, std::string component, std::string variant, bool sync, nb::object progress) {
+                  std::vector<std::string> exclude, std::string component, std::string variant, bool sync, bool force,
+                  nb::object progress) {
   LongWork work(std::move(progress));
   const DownloadOptions options{.include = std::move(include),
                                 .exclude = std::move(exclude),
                                 .component = std::move(component),
                                 .variant = std::move(variant),
                                 .sync = sync,
+                                .force = force,
                                 .work = work.options()};
   const std::string place = folder ? folder->get() : "";
   const DownloadReport report = work.run([&] { return ballast::download(uri, place, options); });
@@ -197,7 +199,8 @@ void bind_write(nb::module_& module) {
   module.def("edit_metadata", &edit_metadata, nb::arg("path"), nb::kw_only(), nb::arg("set"), nb::arg("unset"),
              nb::arg("progress").none());
   module.def("download", &download, nb::arg("uri"), nb::arg("folder").none(), nb::kw_only(), nb::arg("include"),
-             nb::arg("exclude"), nb::arg("component"), nb::arg("variant"), nb::arg("sync"), nb::arg("progress").none());
+             nb::arg("exclude"), nb::arg("component"), nb::arg("variant"), nb::arg("sync"), nb::arg("force"),
+             nb::arg("progress").none());
 }
 
 }  // namespace ballast::python

@@ -113,20 +113,20 @@ class Conversion {
   std::uint64_t bytes_of(const Block& block) const { return block.count * bits(selection_.targets[block.tensor].dtype) / 8; }
 
   void plan() {
+    // What is decoded on reading is no cheaper to copy.
+    const bool has_bytes = model_.format() == Format::kSafetensors && !ModelAccess::decoded(model_);
     for (std::size_t i = 0; i < selection_.targets.size(); ++i) {
       const TensorInfo& from = *selection_.sources[i];
       const TensorSpec& to = selection_.targets[i];
       const auto place = sink_.place(i);
-      if (from.dtype == to.dtype && place && model_.format() == Format::kSafetensors) {
+      if (from.dtype == to.dtype && place && has_bytes) {
         plan_copy({.from_file = from.file,
                    .from = model_.files()[from.file].data_start + from.begin,
                    .to = *place,
                    .bytes = from.bytes()});
         continue;
       }
-      // Blocks are whole bytes in both dtypes.
-      const std::uint64_t widest = std::max(bits(from.dtype), bits(to.dtype));
-      const std::uint64_t most = block_bytes_ * 8 / widest / 8 * 8;
+      const std::uint64_t most = most_in_block(from, to.dtype);
       const std::uint64_t elements = from.elements();
       for (std::uint64_t at = 0; at < elements; at += most) {
         blocks_.push_back({.tensor = i, .first = at, .count = std::min(most, elements - at)});
@@ -135,6 +135,15 @@ class Conversion {
     for (const Copy& copy : copies_) total_ += copy.bytes;
     for (const Block& block : blocks_) total_ += bytes_of(block);
     split_copies();
+  }
+
+  // Blocks are whole bytes in both dtypes, and whole rows if these are short: weights are decoded row by row.
+  std::uint64_t most_in_block(const TensorInfo& from, DType to) const {
+    const std::uint64_t widest = std::max(bits(from.dtype), bits(to));
+    const std::uint64_t most = block_bytes_ * 8 / widest / 8 * 8;
+    const std::uint64_t row = from.shape.empty() ? 1 : from.shape.back();
+    const bool has_short_rows = bits(from.dtype) >= 8 && bits(to) >= 8 && row > 0 && row <= most;
+    return has_short_rows ? most - most % row : most;
   }
 
   // Joins copies that are adjacent in both files.

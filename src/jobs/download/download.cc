@@ -22,6 +22,7 @@
 #include "jobs/download/list.h"
 #include "output/file.h"
 #include "output/journal.h"
+#include "output/occupied.h"
 #include "source/path/path.h"
 #include "source/remote/expected_checksum.h"
 #include "source/remote/hub.h"
@@ -404,6 +405,15 @@ class CacheDownload {
   std::vector<Link> links_;
 };
 
+// The names that files have after a download, and before they are complete.
+std::vector<std::string> with_incomplete(std::vector<std::string> names) {
+  const std::size_t count = names.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const char* const suffix : {kIncompleteSuffix, kIncompleteJournalSuffix}) names.push_back(names[i] + suffix);
+  }
+  return names;
+}
+
 }  // namespace
 
 Result<DownloadReport> download(const std::string& uri, const std::string& folder, const DownloadOptions& options) {
@@ -413,19 +423,20 @@ Result<DownloadReport> download(const std::string& uri, const std::string& folde
   }
   const auto pinned = pin_path(uri, {.stop = options.work.stop});
   if (!pinned) return fail_at(shown(uri), pinned.error());
-  auto files = list_wanted(*pinned, options);
-  if (!files) return fail_at(shown(uri), files.error());
+  auto wanted = list_wanted(*pinned, options);
+  if (!wanted) return fail_at(shown(uri), wanted.error());
   if (folder.empty()) {
     const std::string revision = remote::parse_hub_location(uri)->revision;
-    return CacheDownload(revision, *remote::parse_hub_location(*pinned)).run(std::move(*files), options);
+    return CacheDownload(revision, *remote::parse_hub_location(*pinned)).run(std::move(wanted->files), options);
   }
 
   TRY(check_output_path(folder));
+  if (!options.force) TRY(check_only(folder, with_incomplete(std::move(wanted->names))));
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return fail_errno(Errc::kWrite, error.value(), "{}: cannot create the directory", escape(folder));
   std::vector<std::unique_ptr<Item>> items;
-  for (WantedFile& file : *files) {
+  for (WantedFile& file : wanted->files) {
     std::string path = (fs::path(folder) / file.listed.name).string();
     items.push_back(make_item(std::move(file), std::move(path)));
   }

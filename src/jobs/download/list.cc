@@ -126,29 +126,35 @@ Result<void> check_name(const std::string& name) {
   return {};
 }
 
+Wanted only(ListedFile file, const std::string& uri) {
+  const std::string name = file.name;
+  return {.files = {{.listed = std::move(file), .uri = uri}}, .names = {name}};
+}
+
 }  // namespace
 
-Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options) {
+Result<Wanted> list_wanted(const std::string& uri, const DownloadOptions& options) {
   const bool has_lists = !is_http(uri);
   auto files = is_folder(uri) ? list_files(uri, options) : Result<std::vector<ListedFile>>();
   if (has_lists && (!files || files->empty()) && !file_name(uri).empty()) {  // a file without an extension
     const auto file = find_file(uri, options);
     if (!file && !files) return std::unexpected(files.error());
-    if (file && *file) return std::vector{WantedFile{.listed = **file, .uri = uri}};
+    if (file && *file) return only(**file, uri);
     if (!is_folder(uri)) return fail(Errc::kNotFound, "no such file");
   }
   if (!files) return std::unexpected(files.error());
-  if (!is_folder(uri)) return std::vector{WantedFile{.listed = {.name = file_name(uri)}, .uri = uri}};
+  if (!is_folder(uri)) return only({.name = file_name(uri)}, uri);
+  Wanted chosen;
+  for (const ListedFile& file : *files) chosen.names.push_back(file.name);
   TRY(leave_chosen(uri, options, *files));
-  std::vector<WantedFile> wanted;
   for (ListedFile& file : *files) {
     if (!is_wanted(file.name, options)) continue;
     TRY(check_name(file.name));
     std::string file_uri = join_path(uri, file.name);
-    wanted.push_back({.listed = std::move(file), .uri = std::move(file_uri)});
+    chosen.files.push_back({.listed = std::move(file), .uri = std::move(file_uri)});
   }
-  if (wanted.empty()) return fail(Errc::kNotFound, "no files{}", options.include.empty() ? "" : " that match");
-  return wanted;
+  if (chosen.files.empty()) return fail(Errc::kNotFound, "no files{}", options.include.empty() ? "" : " that match");
+  return chosen;
 }
 
 }  // namespace ballast

@@ -20,7 +20,12 @@ struct WantedFile {
 constexpr const char* kIncompleteSuffix = ".ballast-incomplete";
 constexpr const char* kIncompleteJournalSuffix = ".ballast-incomplete.journal";
 
-// The files of a URI that the options select. Names are safe: relative, without "..", and not reserved for incomplete files.
-Result<std::vector<WantedFile>> list_wanted(const std::string& uri, const DownloadOptions& options);
+struct Wanted {
+  std::vector<WantedFile> files;   // names are safe: relative, without "..", and not reserved for incomplete files
+  std::vector<std::string> names;  // of all files that the URI stands for, also those that the options leave out
+};
+
+// The files of a URI, and those that the options select.
+Result<Wanted> list_wanted(const std::string& uri, const DownloadOptions& options);
 
 }  // namespace ballast

@@ -13,6 +13,7 @@
 #include "scheme/grouped_decoder.h"
 #include "scheme/layer_reader.h"
 #include "scheme/packed_config.h"
+#include "scheme/packed_tensors.h"
 #include "scheme/transposed.h"
 
 namespace ballast {
@@ -20,7 +21,6 @@ namespace {
 
 constexpr std::string_view kName = "awq";
 constexpr std::string_view kVersion = "gemm";
-constexpr std::string_view kCodes = ".qweight";
 constexpr unsigned kBits = 4;
 
 // The other versions have the same tensor names, but other orders.
@@ -35,88 +35,43 @@ Result<void> check_version(const PackedConfig& config) {
               config.section().place(), is_old ? "backend" : "version", is_old ? std::string(kOldBackend) : escape(version));
 }
 
-class AwqFinder {
- public:
-  AwqFinder(const Model& model, const PackedConfig& config) : model_(model), config_(config) {}
-
-  Result<Layers> run() {
-    for (const TensorInfo& tensor : model_.tensors()) {
-      constexpr std::string_view kZeros = ".qzeros";
-      if (tensor.name.ends_with(kCodes)) TRY(add(tensor));
-      if (!tensor.name.ends_with(kZeros) || find_sibling(model_, tensor.name, kZeros, kCodes) != nullptr) continue;
-      const std::string_view module = tensor.name.substr(0, tensor.name.size() - kZeros.size());
-      return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(kCodes)));
-    }
-    return std::move(found_);
+// Checks the sizes against each other, then against the config. Returns the group size.
+Result<std::uint64_t> check_sizes(const Model& model, const PackedConfig& config, const PackedTensors& tensors) {
+  const TensorInfo& codes = *tensors.codes;
+  const TensorInfo& scales = *tensors.scales;
+  const PackedSettings declared = config.of(tensors.module);
+  if (declared.bits && *declared.bits != kBits) {
+    return fail(Errc::kUnsupported, "{}: bits is {} for {}; Ballast decodes 4", config.section().place(), *declared.bits,
+                quote(codes.name));
   }
-
- private:
-  Result<const TensorInfo*> sibling(const TensorInfo& codes, std::string_view other) const {
-    if (const TensorInfo* const found = find_sibling(model_, codes.name, kCodes, other)) return found;
-    const std::string_view module = codes.name.substr(0, codes.name.size() - kCodes.size());
-    return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing", quote(std::string(module).append(other)));
+  const std::uint64_t columns = codes.shape[0];
+  const std::uint64_t rows = codes.shape[1] * 32 / kBits;
+  const std::uint64_t groups = scales.shape[0];
+  TRY(check_shape(model, scales, {groups, rows}, fmt::format("{} is {}", quote(codes.name), to_string(codes.shape))));
+  TRY(check_shape(model, *tensors.zeros, {groups, codes.shape[1]},
+                  fmt::format("{} is {}", quote(scales.name), to_string(scales.shape))));
+  const std::uint64_t guess = columns % groups == 0 ? columns / groups : 0;
+  const std::uint64_t size = declared.group_size.value_or(guess) == 0 ? columns : declared.group_size.value_or(guess);
+  if (columns % size != 0) {
+    return fail_tensor(model, codes, Errc::kCorrupt, "has {} rows, expected a multiple of group_size {}", columns, size);
   }
+  TRY(check_shape(model, scales, {columns / size, rows}, fmt::format("{} columns in groups of {}", columns, size)));
+  return size;
+}
 
-  // Checks the sizes against each other, then against the config. Returns the group size.
-  Result<std::uint64_t> check_sizes(const TensorInfo& codes, const TensorInfo& zeros, const TensorInfo& scales,
-                                    const PackedSettings& declared) const {
-    TRY(check_dtype(model_, codes, {DType::kI32}));
-    TRY(check_dtype(model_, zeros, {DType::kI32}));
-    TRY(check_dtype(model_, scales, {DType::kF16, DType::kBF16, DType::kF32}));
-    for (const TensorInfo* const tensor : {&codes, &zeros, &scales}) {
-      if (tensor->shape.size() == 2 && tensor->elements() > 0) continue;
-      return fail_tensor(model_, *tensor, Errc::kCorrupt, "shape is {}, expected a matrix that is not empty",
-                         to_string(tensor->shape));
-    }
-    if (declared.bits && *declared.bits != kBits) {
-      return fail(Errc::kUnsupported, "{}: bits is {} for {}; Ballast decodes 4", config_.section().place(), *declared.bits,
-                  quote(codes.name));
-    }
-    const std::uint64_t columns = codes.shape[0];
-    const std::uint64_t rows = codes.shape[1] * 32 / kBits;
-    const std::string why = fmt::format("{} is {}", quote(codes.name), to_string(codes.shape));
-    TRY(check_shape(model_, scales, {scales.shape[0], rows}, why));
-    TRY(check_shape(model_, zeros, {scales.shape[0], codes.shape[1]},
-                    fmt::format("{} is {}", quote(scales.name), to_string(scales.shape))));
-    const std::uint64_t groups = scales.shape[0];
-    const std::uint64_t guess = columns % groups == 0 ? columns / groups : 0;
-    const std::uint64_t size = declared.group_size.value_or(guess) == 0 ? columns : declared.group_size.value_or(guess);
-    if (columns % size != 0) {
-      return fail_tensor(model_, codes, Errc::kCorrupt, "has {} rows, expected a multiple of group_size {}", columns, size);
-    }
-    TRY(check_shape(model_, scales, {columns / size, rows}, fmt::format("{} columns in groups of {}", columns, size)));
-    return size;
-  }
-
-  Result<void> add(const TensorInfo& codes) {
-    const TensorInfo& zeros = *TRY(sibling(codes, ".qzeros"));
-    const TensorInfo& scales = *TRY(sibling(codes, ".scales"));
-    const std::string module(codes.name.substr(0, codes.name.size() - kCodes.size()));
-    const std::uint64_t group_size = TRY(check_sizes(codes, zeros, scales, config_.of(module)));
-    const std::uint64_t rows = scales.shape[1];
-    const std::uint64_t columns = codes.shape[0];
-    const Storage storage{
-        .scheme = {}, .mode = std::string(kVersion), .bits = kBits, .group_size = static_cast<unsigned>(group_size)};
-    Layer layer{.name = module + ".weight",
-                .dtype = config_dtype(model_).value_or(scales.dtype),
-                .shape = {rows, columns},
-                .rows = rows,
-                .storage = storage,
-                .parts = {&codes, &zeros, &scales},
-                .decoder = nullptr};
-    layer.decoder = grouped_decoder({.columns = columns,
-                                     .group_size = group_size,
-                                     .codes = awq_codes(codes),
-                                     .scales = transposed_scales(scales),
-                                     .zeros = awq_zeros(zeros)});
-    found_.layers.push_back(std::move(layer));
-    return {};
-  }
-
-  const Model& model_;
-  const PackedConfig& config_;
-  Layers found_;
-};
+Result<Layer> make_layer(const Model& model, const PackedConfig& config, const PackedTensors& tensors) {
+  const std::uint64_t group_size = TRY(check_sizes(model, config, tensors));
+  const std::uint64_t columns = tensors.codes->shape[0];
+  Layer layer =
+      packed_layer(model, tensors, columns,
+                   {.scheme = {}, .mode = std::string(kVersion), .bits = kBits, .group_size = static_cast<unsigned>(group_size)});
+  layer.decoder = grouped_decoder({.columns = columns,
+                                   .group_size = group_size,
+                                   .codes = awq_codes(*tensors.codes),
+                                   .scales = transposed_scales(*tensors.scales),
+                                   .zeros = awq_zeros(*tensors.zeros)});
+  return layer;
+}
 
 // Codes with scales and zero points, packed along the rows: of AutoAWQ, GPTQModel and AutoRound. A lone *.scales divides an
 // activation and is not part of a weight.
@@ -139,11 +94,9 @@ class AwqScheme final : public LayerScheme {
                          [&](const Declared& each) { return each.method == method || each.method == kName; });
     const PackedConfig config = TRY(PackedConfig::parse(model, own));
     TRY(check_version(config));
-    auto found = TRY(AwqFinder(model, config).run());
-    if (found.layers.empty()) {
-      return fail(Errc::kCorrupt,
-                  "{}: {} says '{}', but no tensor is named *.qweight; remove the section if the weights are not quantized",
-                  escape(model.path()), declared.front().place, escape(method));
+    Layers found;
+    for (const PackedTensors& tensors : TRY(find_packed(model, declared.front()))) {
+      found.layers.push_back(TRY(make_layer(model, config, tensors)));
     }
     TRY(refuse_conv1d(model));
     return found;

@@ -3,14 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/opened_model.h"
+#include "tests/support/checkpoint.h"
 
 namespace ballast {
 namespace {
 
+using test::Checkpoint;
 using test::fails;
 using test::FileText;
-using test::OpenedModel;
 using test::raw;
 using test::TensorText;
 using ::testing::ElementsAre;
@@ -52,7 +52,7 @@ std::vector<float> expected() {
 }
 
 TEST(Awq, LayersAreWeights) {
-  const OpenedModel model(layer(), config(kUsual));
+  const Checkpoint model(layer(), config(kUsual));
   EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected()));
   EXPECT_EQ(model.weights()->scheme(), "awq");
   const Weight& weight = *model.weights()->find("a.weight");
@@ -66,7 +66,7 @@ TEST(Awq, LayersAreWeights) {
 }
 
 TEST(Awq, RowsAreReadAlone) {
-  const OpenedModel model(layer(), config(kUsual));
+  const Checkpoint model(layer(), config(kUsual));
   ASSERT_TRUE(model.weights());
   std::vector<float> values(3 * 4);
   const auto read = model.weights()->read_rows("a.weight", 6, 3, kF32, std::as_writable_bytes(std::span(values)));
@@ -84,14 +84,14 @@ TEST(Awq, Configs) {
                     "group_size": 128, "extra_config": {".*a": {"group_size": 2}}}})"}},
   };
   for (std::size_t i = 0; i < all.size(); ++i) {
-    EXPECT_THAT(OpenedModel(layer(), all[i]).values("a.weight"), ElementsAreArray(expected())) << i;
+    EXPECT_THAT(Checkpoint(layer(), all[i]).values("a.weight"), ElementsAreArray(expected())) << i;
   }
 }
 
 TEST(Awq, ScalesOfActivationsAreKept) {
   Tensors tensors = layer();
   tensors.emplace_back("act.scales", kF16, std::vector<std::uint64_t>{4});
-  const OpenedModel model(tensors, config(kUsual));
+  const Checkpoint model(tensors, config(kUsual));
   ASSERT_TRUE(model.weights()) << model.weights().error().message;
   EXPECT_THAT(model.weights()->weights(), SizeIs(2));
   EXPECT_FALSE(model.weights()->find("act.scales")->is_quantized());
@@ -100,21 +100,21 @@ TEST(Awq, ScalesOfActivationsAreKept) {
 TEST(Awq, ScalesOfZeroAreDefects) {
   Tensors tensors = layer();
   tensors[2].data = repeated(8, 0x3C000000) + repeated(8, 0x7E003C00);
-  EXPECT_THAT(OpenedModel(tensors, config(kUsual)).defects(),
+  EXPECT_THAT(Checkpoint(tensors, config(kUsual)).defects(),
               ElementsAre("tensor 'a.scales': 8 of 32 scales are NaN or infinite, the first at index 17",
                           "tensor 'a.scales': 8 of 32 scales are zero, the first at index 0"));
 }
 
 TEST(Awq, OtherVersionsAreRefused) {
   const auto refused = [](std::string_view section, std::string_view what) {
-    return fails(OpenedModel(layer(), config(section)).weights(), Errc::kUnsupported,
+    return fails(Checkpoint(layer(), config(section)).weights(), Errc::kUnsupported,
                  fmt::format("config.json: quantization_config: {}, which Ballast cannot decode; it decodes version gemm", what));
   };
   for (const std::string_view version : {"gemv", "gemv_fast", "marlin", "exllama"}) {
     EXPECT_TRUE(refused(fmt::format(R"("bits": 4, "version": "{}")", version), fmt::format("version is '{}'", version)));
   }
   EXPECT_TRUE(refused(R"("bits": 4, "version": "gemm", "backend": "llm-awq")", "backend is 'llm-awq'"));
-  EXPECT_TRUE(fails(OpenedModel(layer(), config(R"("bits": 8)")).weights(), Errc::kUnsupported,
+  EXPECT_TRUE(fails(Checkpoint(layer(), config(R"("bits": 8)")).weights(), Errc::kUnsupported,
                     "config.json: quantization_config: bits is 8 for 'a.qweight'; Ballast decodes 4"));
 }
 
@@ -122,7 +122,7 @@ TEST(Awq, ShapesThatDisagreeAreCorrupt) {
   const auto refused = [](std::size_t i, TensorText tensor, std::string_view rest) {
     Tensors tensors = layer();
     tensors[i] = std::move(tensor);
-    return OpenedModel(tensors, config(kUsual)).refused(Errc::kCorrupt, rest);
+    return Checkpoint(tensors, config(kUsual)).refused(Errc::kCorrupt, rest);
   };
   EXPECT_TRUE(
       refused(0, {"a.qweight", kI32, {4, 3}}, "tensor 'a.scales': shape is [2, 16], expected [2, 24]: 'a.qweight' is [4, 3]"));
@@ -138,22 +138,22 @@ TEST(Awq, ShapesThatDisagreeAreCorrupt) {
 }
 
 TEST(Awq, ShardWithoutConfigIsRefused) {
-  EXPECT_TRUE(OpenedModel(layer()).refused(Errc::kUnsupported,
-                                           "tensor 'a.qweight': codes of AWQ, whose group_size and version are in config.json or "
-                                           "quant_config.json only; open the directory that contains it"));
+  EXPECT_TRUE(Checkpoint(layer()).refused(Errc::kUnsupported,
+                                          "tensor 'a.qweight': codes of AWQ, whose group_size and version are in config.json or "
+                                          "quant_config.json only; open the directory that contains it"));
 }
 
 TEST(Awq, ConfigsThatContradictEachOtherAreCorrupt) {
   std::vector<FileText> files = config(kUsual);
   files.push_back({.name = "quant_config.json", .text = R"({"w_bit": 4, "q_group_size": 128})"});
   EXPECT_TRUE(
-      fails(OpenedModel(layer(), files).weights(), Errc::kCorrupt,
+      fails(Checkpoint(layer(), files).weights(), Errc::kCorrupt,
             "config.json: quantization_config: group_size is 2, but quant_config.json has q_group_size 128; remove the section "
             "that does not belong to these weights"));
 }
 
 TEST(Awq, SectionWithoutCodesIsCorrupt) {
-  const OpenedModel model({{"a.weight", kF16, {16, 4}}}, config(kUsual));
+  const Checkpoint model({{"a.weight", kF16, {16, 4}}}, config(kUsual));
   EXPECT_TRUE(
       fails(model.weights(), Errc::kCorrupt,
             fmt::format("{}: config.json: quantization_config says 'awq', but no tensor is named *.qweight; remove the section "

@@ -5,13 +5,13 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/opened_model.h"
+#include "tests/support/checkpoint.h"
 
 namespace ballast {
 namespace {
 
+using test::Checkpoint;
 using test::fails;
-using test::OpenedModel;
 using test::raw;
 using test::TensorText;
 using ::testing::ElementsAre;
@@ -61,7 +61,7 @@ Tensors long_layer() {
 float expected_at(std::size_t i) { return kNf4[i % 16] * static_cast<float>(1 << i / 64); }
 
 TEST(BitsAndBytes, PublishedNf4) {
-  const OpenedModel model(layer());
+  const Checkpoint model(layer());
   EXPECT_THAT(model.values("a.weight"), ElementsAre(2, -2, 0, 1.445913672F));
   EXPECT_EQ(model.weights()->scheme(), "bitsandbytes");
   const Weight& weight = *model.weights()->find("a.weight");
@@ -77,7 +77,7 @@ TEST(BitsAndBytes, PublishedNf4) {
 }
 
 TEST(BitsAndBytes, BlocksCoverTheFlattenedWeight) {
-  const OpenedModel model(long_layer());
+  const Checkpoint model(long_layer());
   const std::vector<float> values = model.values("a.weight");
   ASSERT_THAT(values, SizeIs(129));
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], expected_at(i)) << i;
@@ -95,7 +95,7 @@ TEST(BitsAndBytes, Fp4) {
   tensors[0].data = raw<std::uint8_t>({0x12, 0x9D});
   tensors[2].data = floats(fp4());
   tensors[3] = state(R"({"quant_type": "fp4", "blocksize": 64, "dtype": "float32", "shape": [1, 4]})", "fp4");
-  const OpenedModel model(tensors);
+  const Checkpoint model(tensors);
   EXPECT_THAT(model.values("a.weight"), ElementsAre(0.0625F / 12 * 2, 8.0F / 12 * 2, -0.0625F / 12 * 2, -1));
   EXPECT_EQ(model.weights()->find("a.weight")->storage.mode, "fp4");
   EXPECT_EQ(model.weights()->find("a.weight")->dtype, kF32);
@@ -105,7 +105,7 @@ TEST(BitsAndBytes, CodesStoredAsFloats) {
   for (const DType dtype : {kBF16, kF16}) {
     Tensors tensors = layer();
     tensors[0] = {"a.weight", dtype, {1, 1}, tensors[0].data};
-    EXPECT_THAT(OpenedModel(tensors).values("a.weight"), ElementsAre(2, -2, 0, 1.445913672F));
+    EXPECT_THAT(Checkpoint(tensors).values("a.weight"), ElementsAre(2, -2, 0, 1.445913672F));
   }
 }
 
@@ -118,7 +118,7 @@ TEST(BitsAndBytes, NestedScales) {
                          "nested_dtype": "float32", "nested_offset": 0.1})");
   tensors.emplace_back("a.weight.nested_absmax", kF32, std::vector<std::uint64_t>{1}, floats({0.7F}));
   tensors.emplace_back("a.weight.nested_quant_map", kF32, std::vector<std::uint64_t>{256}, floats(map));
-  const OpenedModel model(tensors);
+  const Checkpoint model(tensors);
   const std::vector<float> values = model.values("a.weight");
   ASSERT_THAT(values, SizeIs(129));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -134,7 +134,7 @@ TEST(BitsAndBytes, Int8) {
                         {"a.SCB", kF32, {2}, floats({2.54F, 0})},
                         {"a.weight_format", kU8, {}},
                         {"a.bias", kF16, {2}}};
-  const OpenedModel model(tensors);
+  const Checkpoint model(tensors);
   EXPECT_THAT(model.values("a.weight"), ElementsAre(-64 * 2.54F * (1.0F / 127), 127 * 2.54F * (1.0F / 127), 0, 0));
   EXPECT_FLOAT_EQ(model.values("a.weight").front(), -1.28F);
   const Weight& weight = *model.weights()->find("a.weight");
@@ -149,16 +149,16 @@ TEST(BitsAndBytes, Int8) {
 TEST(BitsAndBytes, ScalesThatAreNotNumbersAreDefects) {
   Tensors tensors = layer();
   tensors[1].data = floats({std::numeric_limits<float>::quiet_NaN()});
-  EXPECT_THAT(OpenedModel(tensors).defects(),
+  EXPECT_THAT(Checkpoint(tensors).defects(),
               ElementsAre("tensor 'a.weight.absmax': 1 of 1 scales are NaN or infinite, the first at index 0"));
   tensors[1].data = floats({0});
-  EXPECT_THAT(OpenedModel(tensors).defects(), IsEmpty());
+  EXPECT_THAT(Checkpoint(tensors).defects(), IsEmpty());
 }
 
 TEST(BitsAndBytes, MapOfAnotherTypeIsCorrupt) {
   Tensors tensors = layer();
   tensors[2].data = floats(fp4());
-  const OpenedModel model(tensors);
+  const Checkpoint model(tensors);
   ASSERT_TRUE(model.weights());
   const std::string message =
       fmt::format("{}/model.safetensors: tensor 'a.weight.quant_map': value 0 is 0, expected -1 for nf4", model.path());
@@ -170,7 +170,7 @@ TEST(BitsAndBytes, SizesThatDisagreeAreCorrupt) {
   const auto refused = [](std::size_t i, TensorText tensor, std::string_view rest) {
     Tensors tensors = layer();
     tensors[i] = std::move(tensor);
-    return OpenedModel(tensors).refused(Errc::kCorrupt, rest);
+    return Checkpoint(tensors).refused(Errc::kCorrupt, rest);
   };
   EXPECT_TRUE(refused(0, {"a.weight", kU8, {3, 1}}, "tensor 'a.weight': has 3 bytes, expected 2 for shape [2, 2] in 4 bits"));
   EXPECT_TRUE(refused(0, {"a.weight", kI32, {1}}, "tensor 'a.weight': dtype is I32, expected U8 or I8 or BF16 or F16 or F32"));
@@ -186,7 +186,7 @@ TEST(BitsAndBytes, SizesThatDisagreeAreCorrupt) {
 
 TEST(BitsAndBytes, StatesThatMeanNothingAreCorrupt) {
   const auto refused = [](std::string_view json, std::string_view rest) {
-    return OpenedModel(layer(json))
+    return Checkpoint(layer(json))
         .refused(Errc::kCorrupt, fmt::format("tensor 'a.weight.quant_state.bitsandbytes__nf4': {}", rest));
   };
   EXPECT_TRUE(refused(R"({"quant_type": "fp4"})", "quant_type is 'fp4', expected nf4"));
@@ -195,7 +195,7 @@ TEST(BitsAndBytes, StatesThatMeanNothingAreCorrupt) {
   EXPECT_TRUE(refused(R"({"quant_type": "nf4", "blocksize": 64, "shape": null})",
                       "shape is missing, expected a list of positive numbers"));
   for (const std::string_view shape : {"[]", "[0, 4]", "[-1]", "[4503599627370496, 4503599627370496]"}) {
-    const OpenedModel model(layer(fmt::format(R"({{"quant_type": "nf4", "blocksize": 64, "shape": {}}})", shape)));
+    const Checkpoint model(layer(fmt::format(R"({{"quant_type": "nf4", "blocksize": 64, "shape": {}}})", shape)));
     ASSERT_FALSE(model.weights()) << shape;
     EXPECT_THAT(model.weights().error().message, testing::EndsWith("expected a list of positive numbers"));
   }
@@ -204,21 +204,21 @@ TEST(BitsAndBytes, StatesThatMeanNothingAreCorrupt) {
   EXPECT_TRUE(refused(fmt::format(kNested, R"("nested_offset": NaN)"), "nested_offset is 'NaN', expected a finite number"));
   EXPECT_TRUE(refused(fmt::format(kNested, R"("nested_dtype": "float16", "nested_offset": 0)"),
                       "nested_dtype is 'float16', expected float32"));
-  EXPECT_THAT(OpenedModel(layer("[1]")).weights().error().message, testing::HasSubstr("not a quantization state"));
+  EXPECT_THAT(Checkpoint(layer("[1]")).weights().error().message, testing::HasSubstr("not a quantization state"));
 }
 
 TEST(BitsAndBytes, OtherOrdersOfInt8AreUnsupported) {
   const Tensors tensors{{"a.weight", kI8, {2, 2}}, {"a.SCB", kF32, {2}}, {"a.weight_format", kU8, {}, raw<std::uint8_t>({2})}};
-  EXPECT_TRUE(OpenedModel(tensors).refused(
+  EXPECT_TRUE(Checkpoint(tensors).refused(
       Errc::kUnsupported,
       "tensor 'a.weight_format': is 2 (col_turing), and Ballast decodes 0 (row) only; save the model with a newer bitsandbytes"));
-  EXPECT_TRUE(OpenedModel({{"a.weight", kI8, {2, 2}}, {"a.SCB", kF32, {3}}})
+  EXPECT_TRUE(Checkpoint({{"a.weight", kI8, {2, 2}}, {"a.SCB", kF32, {3}}})
                   .refused(Errc::kCorrupt, "tensor 'a.SCB': shape is [3], expected [2]: 'a.weight' is [2, 2]"));
 }
 
 TEST(BitsAndBytes, SectionWithoutCodesIsCorrupt) {
-  const OpenedModel model({{"a.weight", kF16, {16, 4}}},
-                          {{.name = "config.json", .text = R"({"quantization_config": {"load_in_4bit": true}})"}});
+  const Checkpoint model({{"a.weight", kF16, {16, 4}}},
+                         {{.name = "config.json", .text = R"({"quantization_config": {"load_in_4bit": true}})"}});
   EXPECT_TRUE(fails(model.weights(), Errc::kCorrupt,
                     fmt::format("{}: config.json: quantization_config says 'bitsandbytes', but no tensor is named *.SCB or "
                                 "*.quant_state.*; remove the section if the weights are not quantized",

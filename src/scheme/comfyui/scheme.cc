@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::string_view kName = "comfyui";
 constexpr std::string_view kOldScale = ".scale_weight";
+// Metadata of a file that another program than ComfyUI packed, which the user must add: nothing else shows it.
+constexpr std::string_view kNibbleOrder = "ballast_fp4_nibble_order";
 constexpr std::array<std::string_view, 2> kInputScales{".input_scale", ".scale_input"};
 
 enum class Kind : std::uint8_t { kScaled, kNvfp4, kMxfp8 };
@@ -148,7 +150,7 @@ class ComfyFinder {
     layer.shape = {shape[0], shape[1]};
     layer.rows = shape[0];
     Grouped grouped{.columns = shape[1], .group_size = format.group_size};
-    grouped.codes = is_nvfp4 ? nibble_codes(weight, shape[1], row_bytes, Nibbles::kHighFirst, kE2M1)
+    grouped.codes = is_nvfp4 ? nibble_codes(weight, shape[1], row_bytes, TRY(nibbles_of(weight)), kE2M1)
                              : element_codes(weight, format.codes, shape[1], row_bytes);
     grouped.scales = swizzled_scales({.tensor = &scale,
                                       .dtype = is_nvfp4 ? DType::kF8E4M3 : DType::kF8E8M0,
@@ -157,6 +159,15 @@ class ComfyFinder {
                                       .factor = factor});
     layer.decoder = grouped_decoder(std::move(grouped));
     return {};
+  }
+
+  Result<Nibbles> nibbles_of(const TensorInfo& weight) const {
+    const ModelFile& file = model_.files()[weight.file];
+    const auto order = file.metadata.find(kNibbleOrder);
+    if (order == file.metadata.end() || order->second == "high_first") return Nibbles::kHighFirst;
+    if (order->second == "low_first") return Nibbles::kLowFirst;
+    return fail(Errc::kCorrupt, "{}: metadata '{}' is {}, expected 'high_first' or 'low_first'", escape(file.path), kNibbleOrder,
+                quote(order->second));
   }
 
   // Without a description of the original shape, the padding cannot be told from the weight.

@@ -3,13 +3,13 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/opened_model.h"
+#include "tests/support/checkpoint.h"
 
 namespace ballast {
 namespace {
 
+using test::Checkpoint;
 using test::fails;
-using test::OpenedModel;
 using test::TensorText;
 using enum DType;
 
@@ -28,13 +28,13 @@ Tensors with(const std::vector<TensorText>& others) {
   return tensors;
 }
 
-OpenedModel opened(const Tensors& tensors, std::string_view section, std::string_view quantize_config = "") {
+Checkpoint opened(const Tensors& tensors, std::string_view section, std::string_view quantize_config = "") {
   std::vector<test::FileText> files{
       {.name = "config.json",
        .text = fmt::format(R"({{"model_type": "llama", "quantization_config": {{"quant_method": "gptq"{}{}}}}})",
                            section.empty() ? "" : ", ", section)}};
   if (!quantize_config.empty()) files.push_back({.name = "quantize_config.json", .text = std::string(quantize_config)});
-  return OpenedModel(tensors, files);
+  return Checkpoint(tensors, files);
 }
 
 constexpr std::string_view kUsual = R"("bits": 4, "group_size": 8)";
@@ -142,7 +142,7 @@ TEST(GptqRefused, ConfigsThatContradictEachOther) {
 }
 
 TEST(GptqRefused, ShardWithoutConfig) {
-  const OpenedModel model(with({{"a.g_idx", kI32, {16}}}));
+  const Checkpoint model(with({{"a.g_idx", kI32, {16}}}));
   EXPECT_TRUE(
       model.refused(Errc::kUnsupported,
                     "tensor 'a.qweight': codes of GPTQ, whose bits, group_size and checkpoint_format are in config.json or "
@@ -150,7 +150,7 @@ TEST(GptqRefused, ShardWithoutConfig) {
 }
 
 TEST(GptqRefused, SectionWithoutCodes) {
-  const OpenedModel model = opened({{"a.weight", kF16, {8, 16}}}, kUsual);
+  const Checkpoint model = opened({{"a.weight", kF16, {8, 16}}}, kUsual);
   EXPECT_TRUE(fails(model.weights(), Errc::kCorrupt,
                     fmt::format("{}: config.json: quantization_config says 'gptq', but no tensor is named *.qweight; remove the "
                                 "section if the weights are not quantized",
@@ -159,7 +159,7 @@ TEST(GptqRefused, SectionWithoutCodes) {
 
 TEST(GptqRefused, OtherPackingsOfAutoRound) {
   const auto refused = [](std::string_view section, Errc code, std::string_view message) {
-    const OpenedModel model(
+    const Checkpoint model(
         with({}), {{.name = "config.json",
                     .text = fmt::format(R"({{"quantization_config": {{"quant_method": "auto-round", {}}}}})", section)}});
     return fails(model.weights(), code, fmt::format("config.json: quantization_config: {}", message));
@@ -175,7 +175,7 @@ TEST(GptqRefused, OtherPackingsOfAutoRound) {
 }
 
 TEST(GptqRefused, TransposedLayersOfGpt2) {
-  const OpenedModel model(
+  const Checkpoint model(
       with({}),
       {{.name = "config.json", .text = R"({"model_type": "gpt2", "quantization_config": {"quant_method": "gptq", "bits": 4}})"}});
   EXPECT_TRUE(

@@ -14,6 +14,7 @@
 #include "scheme/grouped_decoder.h"
 #include "scheme/layer_reader.h"
 #include "scheme/packed_config.h"
+#include "scheme/packed_tensors.h"
 #include "scheme/transposed.h"
 
 namespace ballast {
@@ -80,56 +81,21 @@ Result<Format> format_of(const PackedConfig& config, std::string_view method) {
   return format;
 }
 
-struct GptqTensors {
-  const TensorInfo* codes;
-  const TensorInfo* zeros;
-  const TensorInfo* scales;
-  const TensorInfo* index;  // null: groups are consecutive columns
-};
-
 class GptqFinder {
  public:
   GptqFinder(const Model& model, const PackedConfig& config, const Format& format)
       : model_(model), config_(config), format_(format) {}
 
-  Result<Layers> run() {
+  Result<Layers> run(const Declared& declared) {
     is_symmetric_ = TRY(config_.flag("sym")).value_or(false);
     is_ordered_ = TRY(config_.flag("desc_act")).value_or(false);
-    for (const TensorInfo& tensor : model_.tensors()) {
-      if (tensor.name.ends_with(kCodes)) TRY(add(tensor));
-      constexpr std::string_view kZeros = ".qzeros";
-      if (!tensor.name.ends_with(kZeros) || find_sibling(model_, tensor.name, kZeros, kCodes) != nullptr) continue;
-      return fail_missing(tensor, kZeros, kCodes);
-    }
+    for (const PackedTensors& tensors : TRY(find_packed(model_, declared))) TRY(add(tensors));
     return std::move(found_);
   }
 
  private:
-  std::unexpected<Error> fail_missing(const TensorInfo& tensor, std::string_view suffix, std::string_view other) const {
-    return fail_tensor(model_, tensor, Errc::kCorrupt, "{} is missing",
-                       quote(std::string(tensor.name.substr(0, tensor.name.size() - suffix.size())).append(other)));
-  }
-
-  Result<GptqTensors> tensors_of(const TensorInfo& codes) const {
-    const auto sibling = [&](std::string_view other) { return find_sibling(model_, codes.name, kCodes, other); };
-    const GptqTensors tensors{
-        .codes = &codes, .zeros = sibling(".qzeros"), .scales = sibling(".scales"), .index = sibling(".g_idx")};
-    if (tensors.zeros == nullptr) return fail_missing(codes, kCodes, ".qzeros");
-    if (tensors.scales == nullptr) return fail_missing(codes, kCodes, ".scales");
-    TRY(check_dtype(model_, codes, {DType::kI32}));
-    TRY(check_dtype(model_, *tensors.zeros, {DType::kI32}));
-    TRY(check_dtype(model_, *tensors.scales, {DType::kF16, DType::kBF16, DType::kF32}));
-    if (tensors.index != nullptr) TRY(check_dtype(model_, *tensors.index, {DType::kI32}));
-    for (const TensorInfo* const tensor : {&codes, tensors.zeros, tensors.scales}) {
-      if (tensor->shape.size() == 2 && tensor->elements() > 0) continue;
-      return fail_tensor(model_, *tensor, Errc::kCorrupt, "shape is {}, expected a matrix that is not empty",
-                         to_string(tensor->shape));
-    }
-    return tensors;
-  }
-
   // The config's bits, or those with which the tensors agree.
-  Result<unsigned> bits_of(const GptqTensors& tensors, std::optional<unsigned> declared) const {
+  Result<unsigned> bits_of(const PackedTensors& tensors, std::optional<unsigned> declared) const {
     const std::uint64_t rows = tensors.scales->shape[1];
     const std::uint64_t words = tensors.zeros->shape[1];
     const auto is_known = [&](std::uint64_t bits) {
@@ -148,7 +114,7 @@ class GptqFinder {
   }
 
   // The columns of the weight, after all shapes are known to agree.
-  Result<std::uint64_t> columns_of(const GptqTensors& tensors, unsigned bits) const {
+  Result<std::uint64_t> columns_of(const PackedTensors& tensors, unsigned bits) const {
     const TensorInfo& codes = *tensors.codes;
     const std::uint64_t rows = tensors.scales->shape[1];
     const std::uint64_t groups = tensors.scales->shape[0];
@@ -167,14 +133,21 @@ class GptqFinder {
                          bits, bits);
     }
     const std::uint64_t columns = codes.shape[0] * 32 / bits;
-    if (tensors.index != nullptr) {
-      TRY(check_shape(model_, *tensors.index, {columns},
-                      fmt::format("{} is {} with {} bits", quote(codes.name), to_string(codes.shape), bits)));
-    }
     return columns;
   }
 
-  Result<std::uint64_t> group_size_of(const GptqTensors& tensors, std::uint64_t columns,
+  // For every column its group; null: groups are consecutive columns.
+  Result<const TensorInfo*> index_of(const PackedTensors& tensors, std::uint64_t columns, unsigned bits) const {
+    const TensorInfo& codes = *tensors.codes;
+    const TensorInfo* const index = model_.find(tensors.module + ".g_idx");
+    if (index == nullptr) return nullptr;
+    TRY(check_dtype(model_, *index, {DType::kI32}));
+    TRY(check_shape(model_, *index, {columns},
+                    fmt::format("{} is {} with {} bits", quote(codes.name), to_string(codes.shape), bits)));
+    return index;
+  }
+
+  Result<std::uint64_t> group_size_of(const PackedTensors& tensors, bool has_index, std::uint64_t columns,
                                       std::optional<std::uint64_t> declared) const {
     const std::uint64_t groups = tensors.scales->shape[0];
     if (declared) {
@@ -183,44 +156,36 @@ class GptqFinder {
                       fmt::format("{} columns in groups of {}", columns, size)));
       return size;
     }
-    if (tensors.index == nullptr && columns % groups != 0) {
+    if (!has_index && columns % groups != 0) {
       return fail_tensor(model_, *tensors.scales, Errc::kCorrupt, "has {} groups for {} columns, and group_size is missing in {}",
                          groups, columns, config_.section().place());
     }
     return (columns + groups - 1) / groups;
   }
 
-  Result<void> add(const TensorInfo& codes) {
-    const std::string module(codes.name.substr(0, codes.name.size() - kCodes.size()));
-    const PackedSettings declared = config_.of(module);
-    const GptqTensors tensors = TRY(tensors_of(codes));
+  Result<void> add(const PackedTensors& tensors) {
+    const PackedSettings declared = config_.of(tensors.module);
     const unsigned bits = TRY(bits_of(tensors, declared.bits));
     const std::uint64_t columns = TRY(columns_of(tensors, bits));
-    const std::uint64_t group_size = TRY(group_size_of(tensors, columns, declared.group_size));
-    const std::uint64_t rows = codes.shape[1];
-    if (tensors.index == nullptr && is_ordered_ && group_size < columns) {
-      return fail_tensor(model_, codes, Errc::kCorrupt, "{} is missing: desc_act is true in {}", quote(module + ".g_idx"),
-                         config_.section().place());
+    const TensorInfo* const index = TRY(index_of(tensors, columns, bits));
+    const std::uint64_t group_size = TRY(group_size_of(tensors, index != nullptr, columns, declared.group_size));
+    if (index == nullptr && is_ordered_ && group_size < columns) {
+      return fail_tensor(model_, *tensors.codes, Errc::kCorrupt, "{} is missing: desc_act is true in {}",
+                         quote(tensors.module + ".g_idx"), config_.section().place());
     }
-    const Storage storage{
-        .scheme = {}, .mode = std::string(format_.name), .bits = bits, .group_size = static_cast<unsigned>(group_size)};
-    Layer layer{.name = module + ".weight",
-                .dtype = config_dtype(model_).value_or(tensors.scales->dtype),
-                .shape = {rows, columns},
-                .rows = rows,
-                .storage = storage,
-                .parts = {&codes, tensors.zeros, tensors.scales},
-                .decoder = nullptr};
-    if (tensors.index != nullptr) layer.parts.push_back(tensors.index);
+    Layer layer = packed_layer(
+        model_, tensors, columns,
+        {.scheme = {}, .mode = std::string(format_.name), .bits = bits, .group_size = static_cast<unsigned>(group_size)});
+    if (index != nullptr) layer.parts.push_back(index);
     const GptqPacking packing{.bits = bits, .planes = format_.planes};
     layer.decoder = grouped_decoder(
         {.columns = columns,
          .group_size = group_size,
-         .codes = gptq_codes(codes, packing),
+         .codes = gptq_codes(*tensors.codes, packing),
          .scales = transposed_scales(*tensors.scales),
          .zeros =
              gptq_zeros({.tensor = tensors.zeros, .packing = packing, .stored = format_.zeros, .is_symmetric = is_symmetric_}),
-         .group_index = tensors.index,
+         .group_index = index,
          .allows_unset = false});
     found_.layers.push_back(std::move(layer));
     return {};
@@ -272,12 +237,7 @@ class GptqScheme final : public LayerScheme {
     });
     const PackedConfig config = TRY(PackedConfig::parse(model, own));
     const Format format = TRY(format_of(config, method));
-    auto found = TRY(GptqFinder(model, config, format).run());
-    if (found.layers.empty()) {
-      return fail(Errc::kCorrupt,
-                  "{}: {} says '{}', but no tensor is named *.qweight; remove the section if the weights are not quantized",
-                  escape(model.path()), declared.front().place, escape(method));
-    }
+    auto found = TRY(GptqFinder(model, config, format).run(declared.front()));
     TRY(refuse_conv1d(model));
     return found;
   }

@@ -5,14 +5,14 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/opened_model.h"
+#include "tests/support/checkpoint.h"
 
 namespace ballast {
 namespace {
 
+using test::Checkpoint;
 using test::fails;
 using test::FileText;
-using test::OpenedModel;
 using test::raw;
 using test::TensorText;
 using ::testing::ElementsAre;
@@ -70,7 +70,7 @@ TensorText index(const std::vector<std::int32_t>& groups) {
 TEST(Gptq, LayersAreWeights) {
   Tensors tensors = layer();
   tensors.emplace_back("a.bias", kF16, std::vector<std::uint64_t>{8});
-  const OpenedModel model(tensors, {{.name = "config.json", .text = config("", R"("torch_dtype": "bfloat16",)")}});
+  const Checkpoint model(tensors, {{.name = "config.json", .text = config("", R"("torch_dtype": "bfloat16",)")}});
   EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected()));
   EXPECT_EQ(model.weights()->scheme(), "gptq");
   const Weight& weight = *model.weights()->find("a.weight");
@@ -88,7 +88,7 @@ TEST(Gptq, LayersAreWeights) {
 }
 
 TEST(Gptq, RowsAreReadAlone) {
-  const OpenedModel model(layer(), files());
+  const Checkpoint model(layer(), files());
   ASSERT_TRUE(model.weights());
   std::vector<float> values(2 * 16);
   const auto read = model.weights()->read_rows("a.weight", 5, 2, kF32, std::as_writable_bytes(std::span(values)));
@@ -104,7 +104,7 @@ TEST(Gptq, ScalesAndTheirDType) {
                   dtype,
                   {2, 8},
                   dtype == kBF16 ? halves(8, 0x3F80) + halves(8, 0x4000) : words(8, 0x3F800000) + words(8, 0x40000000)};
-    const OpenedModel model(tensors, files());
+    const Checkpoint model(tensors, files());
     EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected()));
     EXPECT_EQ(model.weights()->find("a.weight")->dtype, dtype);
   }
@@ -112,16 +112,16 @@ TEST(Gptq, ScalesAndTheirDType) {
 
 TEST(Gptq, FormatDecidesTheZeroPoints) {
   for (const std::string_view text : {R"("checkpoint_format": "gptq_v2")", R"("format": "gptq_v2")", R"("format": "gptq_p")"}) {
-    EXPECT_THAT(OpenedModel(layer("a", 0x88888888), files(text)).values("a.weight"), ElementsAreArray(expected())) << text;
+    EXPECT_THAT(Checkpoint(layer("a", 0x88888888), files(text)).values("a.weight"), ElementsAreArray(expected())) << text;
   }
-  EXPECT_THAT(OpenedModel(layer(), files(R"("checkpoint_format": "gptq")")).values("a.weight"), ElementsAreArray(expected()));
+  EXPECT_THAT(Checkpoint(layer(), files(R"("checkpoint_format": "gptq")")).values("a.weight"), ElementsAreArray(expected()));
 }
 
 // The first row's zero point is 0, not 16; the second row's is 8, not 7.
 TEST(Gptq, GptqModelBorrowsOne) {
   for (const std::string_view meta :
        {R"(["gptqmodel:0.9.0"])", R"("GPTQModel:5.8.0-dev")", R"(["optimum:1.2", "gptqmodel:1.4.0"])"}) {
-    const OpenedModel model(layer("a", 0x7777776F), files(fmt::format(R"("meta": {{"quantizer": {}}})", meta)));
+    const Checkpoint model(layer("a", 0x7777776F), files(fmt::format(R"("meta": {{"quantizer": {}}})", meta)));
     std::vector<float> all = expected();
     std::ranges::transform(std::span(all).first(8), all.begin(), [](float value) { return value + 8; });
     std::ranges::transform(std::span(all).subspan(8, 8), all.begin() + 8, [](float value) { return value + 16; });
@@ -129,7 +129,7 @@ TEST(Gptq, GptqModelBorrowsOne) {
     EXPECT_THAT(model.defects(), IsEmpty());
   }
   for (const std::string_view meta : {R"(["gptqmodel:0.8.9"])", R"(["auto_gptq:0.9.0"])", "[]", R"("gptqmodel")"}) {
-    const OpenedModel model(layer("a", 0x7777776F), files(fmt::format(R"("meta": {{"quantizer": {}}})", meta)));
+    const Checkpoint model(layer("a", 0x7777776F), files(fmt::format(R"("meta": {{"quantizer": {}}})", meta)));
     EXPECT_EQ(model.values("a.weight").at(0), -16) << meta;
     EXPECT_EQ(model.values("a.weight").at(16), -7) << meta;
     EXPECT_THAT(model.defects(), SizeIs(1));
@@ -139,7 +139,7 @@ TEST(Gptq, GptqModelBorrowsOne) {
 TEST(Gptq, GroupIndexOrdersColumns) {
   Tensors tensors = layer();
   tensors.push_back(index({1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
-  const OpenedModel model(tensors, files(R"("desc_act": true)"));
+  const Checkpoint model(tensors, files(R"("desc_act": true)"));
   EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected({-16, -14, -12, -10, -4, -3, -2, -1, 0, 2, 4, 6, 4, 5, 6, 7})));
   EXPECT_THAT(model.weights()->find("a.weight")->tensors, ElementsAre("a.qweight", "a.qzeros", "a.scales", "a.g_idx"));
 }
@@ -148,7 +148,7 @@ TEST(Gptq, GroupIndexOutOfRangeIsCorrupt) {
   for (const std::int32_t bad : {2, -1}) {
     Tensors tensors = layer();
     tensors.push_back(index({0, 0, 0, 0, 0, 0, 0, bad, 1, 1, 1, 1, 1, 1, 1, 1}));
-    const OpenedModel model(tensors, files());
+    const Checkpoint model(tensors, files());
     ASSERT_TRUE(model.weights());
     const std::string message =
         fmt::format("{}/model.safetensors: tensor 'a.g_idx': column 7 is in group {}, but there are 2 groups", model.path(), bad);
@@ -162,7 +162,7 @@ TEST(Gptq, OneGroup) {
   tensors[1] = {"a.qzeros", kI32, {1, 1}, words(1, 0x77777777)};
   tensors[2] = {"a.scales", kF16, {1, 8}, halves(8, 0x3C00)};
   const Files files = section(R"("quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true)");
-  const OpenedModel model(tensors, files);
+  const Checkpoint model(tensors, files);
   EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected({-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7})));
   EXPECT_EQ(model.weights()->find("a.weight")->storage.group_size, 16);
 }
@@ -173,7 +173,7 @@ TEST(Gptq, ThreeBits) {
   const Tensors tensors{{"a.qweight", kI32, {3, 32}, codes},
                         {"a.qzeros", kI32, {1, 3}, words(3, 0)},
                         {"a.scales", kF16, {1, 32}, halves(32, 0x3C00)}};
-  const OpenedModel model(tensors, section(R"("quant_method": "gptq", "bits": 3, "group_size": 128)"));
+  const Checkpoint model(tensors, section(R"("quant_method": "gptq", "bits": 3, "group_size": 128)"));
   const std::vector<float> values = model.values("a.weight");
   ASSERT_THAT(values, SizeIs(32 * 32));
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<float>(i % 8) - 1);
@@ -186,16 +186,16 @@ TEST(Gptq, OverridesOfModules) {
   tensors.emplace_back("c.qweight", kI32, std::vector<std::uint64_t>{2, 8}, words(16, 0x03020100));
   tensors.emplace_back("c.qzeros", kI32, std::vector<std::uint64_t>{1, 2}, words(2, 0));
   tensors.emplace_back("c.scales", kF16, std::vector<std::uint64_t>{1, 8}, halves(8, 0x3C00));
-  const OpenedModel model(tensors, files(R"("dynamic": {"-:b.*": {}, "+:.*c$": {"bits": 8, "group_size": -1}})"));
+  const Checkpoint model(tensors, files(R"("dynamic": {"-:b.*": {}, "+:.*c$": {"bits": 8, "group_size": -1}})"));
   EXPECT_THAT(model.values("a.weight"), ElementsAreArray(expected()));
   EXPECT_THAT(model.values("c.weight"), ElementsAreArray(expected({-1, 0, 1, 2, -1, 0, 1, 2})));
   EXPECT_EQ(model.weights()->find("c.weight")->storage.bits, 8);
   EXPECT_FALSE(model.weights()->find("b.weight")->is_quantized());
   // Without the override, the config contradicts the tensors; with a pattern that cannot be evaluated, the tensors decide.
   EXPECT_TRUE(
-      OpenedModel(tensors, files())
+      Checkpoint(tensors, files())
           .refused(Errc::kCorrupt, "tensor 'c.qzeros': shape is [1, 2], expected [1, 1]: 'c.scales' is [1, 8] with 4 bits"));
-  EXPECT_THAT(OpenedModel(tensors, files(R"("dynamic": {"+:(?!a)c": {"bits": 8}})")).values("c.weight"), SizeIs(64));
+  EXPECT_THAT(Checkpoint(tensors, files(R"("dynamic": {"+:(?!a)c": {"bits": 8}})")).values("c.weight"), SizeIs(64));
 }
 
 TEST(Gptq, AutoRound) {
@@ -203,7 +203,7 @@ TEST(Gptq, AutoRound) {
     const std::string text = fmt::format(
         R"("quant_method": "{}", "bits": 4, "group_size": 8, "sym": true, "packing_format": "{}", "extra_config": {{"b": {{"bits": 16}}}})",
         method, packing);
-    return OpenedModel(layer("a", zeros), section(text)).values("a.weight");
+    return Checkpoint(layer("a", zeros), section(text)).values("a.weight");
   };
   EXPECT_THAT(opened("auto-round", "auto_round:auto_gptq", 0x77777777), ElementsAreArray(expected()));
   EXPECT_THAT(opened("intel/auto-round", "auto_round:gptq", 0x77777777), ElementsAreArray(expected()));
@@ -213,7 +213,7 @@ TEST(Gptq, AutoRound) {
 
 TEST(Gptq, SideFile) {
   const std::string text = R"({"bits": 4, "group_size": 8, "desc_act": false})";
-  EXPECT_THAT(OpenedModel(layer(), {{.name = "quantize_config.json", .text = text}}).values("a.weight"),
+  EXPECT_THAT(Checkpoint(layer(), {{.name = "quantize_config.json", .text = text}}).values("a.weight"),
               ElementsAreArray(expected()));
 }
 

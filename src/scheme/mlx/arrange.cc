@@ -62,11 +62,9 @@ TieSetting find_tie(const ModelConfig& config, std::string_view key) {
   simdjson::dom::element section;
   setting.nested = (*root)["text_config"].get(section) == simdjson::SUCCESS;
   bool value = false;
-  if (setting.nested && section[key].get(value) == simdjson::SUCCESS) {
-    setting.value = value;
-  } else if ((*root)[key].get(value) == simdjson::SUCCESS) {
-    setting.value = value;
-  }
+  const bool is_set =
+      (setting.nested && section[key].get(value) == simdjson::SUCCESS) || (*root)[key].get(value) == simdjson::SUCCESS;
+  if (is_set) setting.value = value;
   return setting;
 }
 
@@ -119,7 +117,7 @@ class Arranger {
         case Rearrange::kDropExtraLayer:
           if (!config_.num_hidden_layers || *found->number < *config_.num_hidden_layers) continue;
           [[fallthrough]];
-        case Rearrange::kDrop: done_.left_out.push_back(std::string(tensor.name)); return {};
+        case Rearrange::kDrop: done_.left_out.emplace_back(tensor.name); return {};
         default: return rearrange(tensor, rule, *found, keep);
       }
     }

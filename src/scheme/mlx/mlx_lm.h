@@ -28,8 +28,8 @@ enum class Rearrange : std::uint8_t {
 struct MlxRule {
   Rearrange action;
   std::string_view from;
-  std::string_view to = {};
-  std::string_view second = {};
+  std::string_view to;
+  std::string_view second;
 };
 
 // Which architectures have an output layer of their own.
@@ -41,8 +41,8 @@ enum class MlxHead : std::uint8_t {
 
 struct MlxArchitecture {
   std::string_view model_type;
-  std::string_view refusal = {};  // not empty: why mlx-lm cannot be given its weights
-  std::span<const MlxRule> rules = {};
+  std::string_view refusal;  // not empty: why mlx-lm cannot be given its weights
+  std::span<const MlxRule> rules;
   MlxHead head = MlxHead::kByConfig;
   std::string_view output_layer = "lm_head.weight";          // as mlx-lm names it
   std::string_view embedding = "model.embed_tokens.weight";  // likewise

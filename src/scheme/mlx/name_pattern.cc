@@ -22,7 +22,8 @@ bool match(std::string_view pattern, std::string_view name, MlxMatch& found) {
   if (pattern.front() == '#') {
     const auto length = static_cast<std::size_t>(std::ranges::find_if_not(name, is_digit) - name.begin());
     std::uint64_t number = 0;
-    if (std::from_chars(name.data(), name.data() + length, number).ec != std::errc() || length == 0) return false;
+    const char* const digits = name.data();
+    if (std::from_chars(digits, digits + length, number).ec != std::errc() || length == 0) return false;
     found.number = number;
     return match(pattern.substr(1), name.substr(length), found);
   }

@@ -117,7 +117,7 @@ std::string with_members(std::string_view config, std::span<const std::pair<std:
   if (members.empty()) return std::string(config);
   std::string text = "{";
   for (const auto& [key, member] : root_members(config)) {
-    const bool is_replaced = std::ranges::any_of(members, [&](const auto& other) { return other.first == key; });
+    const bool is_replaced = std::ranges::find(members, key, &std::pair<std::string, std::string>::first) != members.end();
     if (!is_replaced) text += fmt::format("{}\n  {}", text == "{" ? "" : ",", member);
   }
   for (const auto& [key, value] : members) text += fmt::format("{}\n  \"{}\": {}", text == "{" ? "" : ",", key, value);

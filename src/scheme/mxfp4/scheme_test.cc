@@ -3,20 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include "scheme/reader.h"
-#include "tests/support/layers.h"
+#include "tests/support/checkpoint.h"
 
 namespace ballast {
 namespace {
 
+using test::Checkpoint;
 using test::fails;
-using test::open_fails;
-using test::open_weights;
-using test::StoredModel;
-using test::TempDir;
 using test::TensorText;
-using test::values_by_row;
-using test::values_of;
 using ::testing::ElementsAre;
 using enum DType;
 
@@ -34,12 +28,11 @@ std::string random_bytes(std::size_t size, unsigned seed) {
 }
 
 TEST(Mxfp4, TransformersNamesGiveTheTransposeOfTheStoredMatrix) {
-  const TempDir dir;
-  const auto weights = open_weights(
-      dir, {.tensors = {{"mlp.experts.down_proj_blocks", kU8, {1, 2, 1, 16}, golden_group() + std::string(16, '\x22')},
-                        {"mlp.experts.down_proj_scales", kU8, {1, 2, 1}, "\x80\x7E"},  // 2 and 1/2
-                        {"mlp.experts.down_proj_bias", kBF16, {1, 2}, "abcd"}},
-            .config = kConfig});
+  const Checkpoint model({{"mlp.experts.down_proj_blocks", kU8, {1, 2, 1, 16}, golden_group() + std::string(16, '\x22')},
+                          {"mlp.experts.down_proj_scales", kU8, {1, 2, 1}, "\x80\x7E"},  // 2 and 1/2
+                          {"mlp.experts.down_proj_bias", kBF16, {1, 2}, "abcd"}},
+                         kConfig);
+  const auto& weights = model.weights();
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(weights->scheme(), "mxfp4");
   ASSERT_EQ(weights->weights().size(), 2U);
@@ -58,22 +51,22 @@ TEST(Mxfp4, TransformersNamesGiveTheTransposeOfTheStoredMatrix) {
   for (const float value : {0.5F, -1.0F, 6.0F, -6.0F, 1.5F, -0.0F, 3.0F, -4.0F})
     expected.insert(expected.end(), {2 * value, 0.5F});
   for (int i = 8; i < 32; ++i) expected.insert(expected.end(), {0.0F, 0.5F});
-  EXPECT_EQ(values_of(*weights, weight.name), expected);
-  EXPECT_TRUE(std::signbit(values_of(*weights, weight.name)[10]));
-  EXPECT_EQ(values_by_row(*weights, weight.name), expected);
+  EXPECT_EQ(model.values(weight.name), expected);
+  EXPECT_TRUE(std::signbit(model.values(weight.name)[10]));
+  EXPECT_EQ(model.values_by_row(weight.name), expected);
 }
 
 TEST(Mxfp4, OpenAiNamesGiveTheStoredMatrix) {
-  const TempDir dir;
-  const auto weights = open_weights(dir, {.tensors = {{"block.0.mlp.mlp1_weight.blocks", kU8, {1, 1, 1, 16}, golden_group()},
-                                                      {"block.0.mlp.mlp1_weight.scales", kU8, {1, 1, 1}, "\x7F"}}});
+  const Checkpoint model({{"block.0.mlp.mlp1_weight.blocks", kU8, {1, 1, 1, 16}, golden_group()},
+                          {"block.0.mlp.mlp1_weight.scales", kU8, {1, 1, 1}, "\x7F"}});
+  const auto& weights = model.weights();
   ASSERT_TRUE(weights) << weights.error().message;
   const Weight& weight = weights->weights().front();
   EXPECT_EQ(weight.name, "block.0.mlp.mlp1_weight");
   EXPECT_THAT(weight.shape, ElementsAre(1, 1, 32));
   std::vector<float> expected{0.5F, -1, 6, -6, 1.5F, -0.0F, 3, -4};
   expected.resize(32);
-  EXPECT_EQ(values_of(*weights, weight.name), expected);
+  EXPECT_EQ(model.values(weight.name), expected);
 }
 
 // The two namings describe the same bytes.
@@ -85,14 +78,14 @@ TEST(Mxfp4, BothNamingsAgreeForAllExpertsAndAnyRows) {
   const std::string blocks = random_bytes(kExperts * kRows * kColumns / 2, kSeed);
   std::string scales = random_bytes(kExperts * kRows * kColumns / 32, kSeed + 1);
   for (char& scale : scales) scale = static_cast<char>(scale == '\xFF' ? '\0' : scale);  // 0 is the smallest exponent
-  const TempDir dir;
-  const auto weights = open_weights(dir, {.tensors = {{"a_blocks", kU8, {kExperts, kRows, 3, 16}, blocks},
-                                                      {"a_scales", kU8, {kExperts, kRows, 3}, scales},
-                                                      {"b.blocks", kU8, {kExperts, kRows, 3, 16}, blocks},
-                                                      {"b.scales", kU8, {kExperts, kRows, 3}, scales}}});
+  const Checkpoint model({{"a_blocks", kU8, {kExperts, kRows, 3, 16}, blocks},
+                          {"a_scales", kU8, {kExperts, kRows, 3}, scales},
+                          {"b.blocks", kU8, {kExperts, kRows, 3, 16}, blocks},
+                          {"b.scales", kU8, {kExperts, kRows, 3}, scales}});
+  const auto& weights = model.weights();
   ASSERT_TRUE(weights) << weights.error().message;
-  const std::vector<float> transposed = values_of(*weights, "a");
-  const std::vector<float> plain = values_of(*weights, "b");
+  const std::vector<float> transposed = model.values("a");
+  const std::vector<float> plain = model.values("b");
   for (std::uint64_t e = 0; e < kExperts; ++e) {
     for (std::uint64_t r = 0; r < kRows; ++r) {
       for (std::uint64_t c = 0; c < kColumns; ++c) {
@@ -110,66 +103,66 @@ TEST(Mxfp4, BothNamingsAgreeForAllExpertsAndAnyRows) {
 }
 
 TEST(Mxfp4, LargestExponentIsNanAndADefect) {
-  const TempDir dir;
-  const auto weights = open_weights(dir, {.tensors = {{"a_blocks", kU8, {1, 2, 1, 16}, std::string(32, '\x11')},
-                                                      {"a_scales", kU8, {1, 2, 1}, std::string("\xFF\0", 2)}}});
+  const Checkpoint model(
+      {{"a_blocks", kU8, {1, 2, 1, 16}, std::string(32, '\x11')}, {"a_scales", kU8, {1, 2, 1}, std::string("\xFF\0", 2)}});
+  const auto& weights = model.weights();
   ASSERT_TRUE(weights) << weights.error().message;
-  const std::vector<float> values = values_of(*weights, "a");
+  const std::vector<float> values = model.values("a");
   EXPECT_TRUE(std::isnan(values[0]));
   EXPECT_EQ(values[1], 0x1p-128F);
-  const auto found = reader_of(*weights).check_values();
-  ASSERT_TRUE(found) << found.error().message;
-  EXPECT_THAT(*found, ElementsAre("tensor 'a_scales': 1 of 2 scales are NaN or infinite, the first at index 0"));
+  EXPECT_THAT(model.defects(), ElementsAre("tensor 'a_scales': 1 of 2 scales are NaN or infinite, the first at index 0"));
 }
 
 TEST(Mxfp4, MissingPartnerIsCorrupt) {
   const TensorText blocks("a_blocks", kU8, {1, 2, 1, 16});
   const TensorText scales("a_scales", kU8, {1, 2, 1});
-  const StoredModel whole{.tensors = {blocks, scales}};
-  StoredModel lone = whole;
-  lone.tensors.emplace_back("b_blocks", kU8, std::vector<std::uint64_t>{1, 2, 1, 16});
-  EXPECT_TRUE(open_fails(lone, Errc::kCorrupt, "tensor 'b_blocks': 'b_scales' is missing"));
+  const std::vector<TensorText> whole{blocks, scales};
+  std::vector<TensorText> lone = whole;
+  lone.emplace_back("b_blocks", kU8, std::vector<std::uint64_t>{1, 2, 1, 16});
+  EXPECT_TRUE(Checkpoint(lone).refused(Errc::kCorrupt, "tensor 'b_blocks': 'b_scales' is missing"));
   lone = whole;
-  lone.tensors.emplace_back("b.scales", kU8, std::vector<std::uint64_t>{1, 2, 1});
-  EXPECT_TRUE(open_fails(lone, Errc::kCorrupt, "tensor 'b.scales': 'b.blocks' is missing"));
+  lone.emplace_back("b.scales", kU8, std::vector<std::uint64_t>{1, 2, 1});
+  EXPECT_TRUE(Checkpoint(lone).refused(Errc::kCorrupt, "tensor 'b.scales': 'b.blocks' is missing"));
 }
 
 TEST(Mxfp4, ShapesThatDisagreeAreCorrupt) {
   const TensorText scales("a_scales", kU8, {1, 2, 1});
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {1, 2, 1, 8}}, scales}}, Errc::kCorrupt,
-                         "tensor 'a_blocks': shape is [1, 2, 1, 8], expected [experts, rows, groups, 16]"));
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {2, 1, 16}}, scales}}, Errc::kCorrupt,
-                         "tensor 'a_blocks': shape is [2, 1, 16], expected [experts, rows, groups, 16]"));
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {1, 3, 1, 16}}, scales}}, Errc::kCorrupt,
-                         "tensor 'a_scales': shape is [1, 2, 1], expected [1, 3, 1]: 'a_blocks' is [1, 3, 1, 16]"));
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {0, 2, 1, 16}}, {"a_scales", kU8, {0, 2, 1}}}}, Errc::kCorrupt,
-                         "tensor 'a_blocks': is empty: shape is [0, 2, 1, 16]"));
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {1, 2, 1, 16}}, {"a_scales", kF32, {1, 2, 1}}}}, Errc::kCorrupt,
-                         "tensor 'a_scales': dtype is F32, expected U8 or F8_E8M0"));
+  EXPECT_TRUE(Checkpoint({{"a_blocks", kU8, {1, 2, 1, 8}}, scales})
+                  .refused(Errc::kCorrupt, "tensor 'a_blocks': shape is [1, 2, 1, 8], expected [experts, rows, groups, 16]"));
+  EXPECT_TRUE(Checkpoint({{"a_blocks", kU8, {2, 1, 16}}, scales})
+                  .refused(Errc::kCorrupt, "tensor 'a_blocks': shape is [2, 1, 16], expected [experts, rows, groups, 16]"));
+  EXPECT_TRUE(
+      Checkpoint({{"a_blocks", kU8, {1, 3, 1, 16}}, scales})
+          .refused(Errc::kCorrupt, "tensor 'a_scales': shape is [1, 2, 1], expected [1, 3, 1]: 'a_blocks' is [1, 3, 1, 16]"));
+  EXPECT_TRUE(Checkpoint({{"a_blocks", kU8, {0, 2, 1, 16}}, {"a_scales", kU8, {0, 2, 1}}})
+                  .refused(Errc::kCorrupt, "tensor 'a_blocks': is empty: shape is [0, 2, 1, 16]"));
+  EXPECT_TRUE(Checkpoint({{"a_blocks", kU8, {1, 2, 1, 16}}, {"a_scales", kF32, {1, 2, 1}}})
+                  .refused(Errc::kCorrupt, "tensor 'a_scales': dtype is F32, expected U8 or F8_E8M0"));
 }
 
 TEST(Mxfp4, WeightStoredTwiceIsCorrupt) {
-  EXPECT_TRUE(open_fails({.tensors = {{"a_blocks", kU8, {1, 2, 1, 16}}, {"a_scales", kU8, {1, 2, 1}}, {"a", kBF16, {1, 32, 2}}}},
-                         Errc::kCorrupt, "tensor 'a': the weight is stored twice, also as 'a_blocks'"));
+  EXPECT_TRUE(Checkpoint({{"a_blocks", kU8, {1, 2, 1, 16}}, {"a_scales", kU8, {1, 2, 1}}, {"a", kBF16, {1, 32, 2}}})
+                  .refused(Errc::kCorrupt, "tensor 'a': the weight is stored twice, also as 'a_blocks'"));
 }
 
 TEST(Mxfp4, DeclaredButDenseIsCorrupt) {
-  EXPECT_TRUE(open_fails({.tensors = {{"mlp.experts.gate_up_proj", kBF16, {2, 32, 4}}}, .config = kConfig}, Errc::kCorrupt,
-                         "tensor 'mlp.experts.gate_up_proj': dtype is BF16, but config.json: quantization_config says 'mxfp4': "
-                         "expected 'mlp.experts.gate_up_proj_blocks'; remove the section if the weights are not quantized"));
-  const TempDir dir;
-  EXPECT_TRUE(fails(open_weights(dir, {.tensors = {{"lm_head.weight", kBF16, {2, 2}}}, .config = kConfig}), Errc::kCorrupt,
-                    dir.path() + ": config.json: quantization_config says 'mxfp4', but no tensor is named *_blocks; remove the "
-                                 "section if the weights are not quantized"));
+  EXPECT_TRUE(Checkpoint({{"mlp.experts.gate_up_proj", kBF16, {2, 32, 4}}}, kConfig)
+                  .refused(Errc::kCorrupt,
+                           "tensor 'mlp.experts.gate_up_proj': dtype is BF16, but config.json: quantization_config says 'mxfp4': "
+                           "expected 'mlp.experts.gate_up_proj_blocks'; remove the section if the weights are not quantized"));
+  const Checkpoint model({{"lm_head.weight", kBF16, {2, 2}}}, kConfig);
+  EXPECT_TRUE(fails(model.weights(), Errc::kCorrupt,
+                    model.path() + ": config.json: quantization_config says 'mxfp4', but no tensor is named *_blocks; remove the "
+                                   "section if the weights are not quantized"));
 }
 
 TEST(Mxfp4, ExpertsThatTheConfigLeavesOutMayBeDense) {
-  const TempDir dir;
-  const auto weights = open_weights(dir, {.tensors = {{"layers.0.mlp.experts.down_proj", kBF16, {2, 32, 4}},
-                                                      {"layers.1.mlp.experts.down_proj_blocks", kU8, {1, 2, 1, 16}},
-                                                      {"layers.1.mlp.experts.down_proj_scales", kU8, {1, 2, 1}}},
-                                          .config = R"({"quantization_config": {"quant_method": "mxfp4",
-                                       "modules_to_not_convert": ["layers.0.mlp.experts"]}})"});
+  const Checkpoint model({{"layers.0.mlp.experts.down_proj", kBF16, {2, 32, 4}},
+                          {"layers.1.mlp.experts.down_proj_blocks", kU8, {1, 2, 1, 16}},
+                          {"layers.1.mlp.experts.down_proj_scales", kU8, {1, 2, 1}}},
+                         R"({"quantization_config": {"quant_method": "mxfp4",
+                                       "modules_to_not_convert": ["layers.0.mlp.experts"]}})");
+  const auto& weights = model.weights();
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(weights->weights().size(), 2U);
 }
