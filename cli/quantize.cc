@@ -269,8 +269,10 @@ void add_quantize(CLI::App& app, Run& run) {
         {"32", "64", "128", "256"});
   field("--format", "format", "FORMAT", "Write parquet (default; for Ballast and data tools) or mlx (for MLX and mlx-lm)",
         {"parquet", "mlx"});
-  field("--method", "method", "METHOD", "Choose scales by search (default), rtn (fast, as MLX rounds) or hqq",
-        {"search", "rtn", "hqq"});
+  field("--method", "method", "METHOD",
+        "Choose scales by auto (default; for the best outputs), search (for the least error of the weights), rtn (fast, as MLX "
+        "rounds) or hqq",
+        {"auto", "search", "rtn", "hqq"});
   field("--profile", "deployment_profile", "NAME",
         "Use the defaults for edge (2 bits), local (4 bits, default) or cloud (8 bits)", {"edge", "local", "cloud"});
   command->add_option("--config", options->settings.config, "Read settings from a YAML file; see docs/quantization.md")

@@ -39,7 +39,7 @@ struct LayerReport {
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;    // codes, scales and offsets as stored, before compression
   unsigned planned_bits = 0;  // less than `bits` if the layer needed more bits to reach min_accuracy
-  std::string method;         // rtn, search or hqq; with calibration "weighted search" or gptq
+  std::string method;         // auto, rtn, search or hqq; with calibration "weighted search" or gptq
   bool equalized = false;     // columns were scaled before quantizing
   Quality quality;
 };
@@ -160,7 +160,7 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
 struct QuantizeLayerOptions {
   unsigned bits = 4;
   unsigned group_size = 64;
-  QuantizeMethod method = QuantizeMethod::kSearch;
+  QuantizeMethod method = QuantizeMethod::kAuto;
   QuantizeFormat format = QuantizeFormat::kParquet;  // Parquet stores zero points, MLX stores biases
   std::vector<float> importance;                     // one weight per column; empty: all equal
   unsigned threads = 0;                              // 0: one per core

@@ -52,7 +52,7 @@ struct QuantizeConfig {
   StartingProfile deployment_profile;
   unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
   unsigned group_size = 128;  // 32, 64, 128 or 256; MLX does not support 256
-  QuantizeMethod method = QuantizeMethod::kSearch;
+  QuantizeMethod method = QuantizeMethod::kAuto;
   QuantizeFormat format = QuantizeFormat::kParquet;
   Recipe recipe = Recipe::kUniform;
   std::optional<Modality> modality;  // default: detected from the model

@@ -69,7 +69,7 @@ Result<void> Calibration::prepare(Modality modality) {
 
     // Without inputs, as in experts that got no tokens, there is nothing to learn.
     const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
-    if (config_.method != QuantizeMethod::kSearch || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
+    if (!is_search(config_.method) || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
     // The next layer's may be computed while this one is in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(columns_[i]) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit >> 20;

@@ -196,7 +196,8 @@ ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& for
                                      std::span<const float> importance, std::span<std::uint8_t> codes) {
   switch (method) {
     case QuantizeMethod::kRtn: return rtn(format, values, codes);
-    case QuantizeMethod::kSearch: return search(format, values, importance, codes);
+    case QuantizeMethod::kSearch:
+    case QuantizeMethod::kAuto: return search(format, values, importance, codes);
     case QuantizeMethod::kHqq: return hqq(format, values, importance, codes);
   }
   return {};

@@ -197,7 +197,7 @@ void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<
 }
 
 std::string_view name(QuantizeMethod method) {
-  constexpr std::array<std::string_view, 3> kNames{"rtn", "search", "hqq"};
+  constexpr std::array<std::string_view, 4> kNames{"rtn", "search", "hqq", "auto"};
   return kNames[static_cast<std::size_t>(method)];
 }
 
@@ -217,7 +217,8 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
                        .next = next_chunk(dtype, rows, (at.value + chunk.count) * bits(dtype) / 8)};
     switch (method) {
       case QuantizeMethod::kRtn: rtn_groups(run); break;
-      case QuantizeMethod::kSearch: search_groups(run); break;
+      case QuantizeMethod::kSearch:
+      case QuantizeMethod::kAuto: search_groups(run); break;
       case QuantizeMethod::kHqq: hqq_groups(run); break;
     }
     pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);

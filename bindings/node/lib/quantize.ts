@@ -16,7 +16,7 @@ export interface QuantizeSettings {
   /** Another name for `bitWidth`. */
   bits?: number;
   groupSize?: number;
-  method?: 'rtn' | 'search' | 'hqq';
+  method?: 'auto' | 'rtn' | 'search' | 'hqq';
   format?: 'parquet' | 'mlx';
   recipe?: string;
   modality?: Modality;

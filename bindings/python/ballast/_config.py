@@ -13,7 +13,7 @@ from ballast import _core
 from ballast._arguments import path_of, text
 
 Profile = Literal["edge", "local", "cloud"]
-Method = Literal["rtn", "search", "hqq"]
+Method = Literal["auto", "rtn", "search", "hqq"]
 Format = Literal["parquet", "mlx"]
 Modality = Literal["text", "code", "image", "audio"]
 

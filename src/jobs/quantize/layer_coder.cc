@@ -13,6 +13,7 @@
 #include "convert/nonfinite.h"
 #include "model/state.h"
 #include "quantize/gptq.h"
+#include "quantize/guessed_importance.h"
 
 namespace ballast {
 
@@ -73,11 +74,35 @@ Result<void> LayerCoder::read(const WeightLayout& layout, std::uint64_t first_ro
   return model_.read_into(layout.name, first_row * row_bytes, into);
 }
 
+Result<std::shared_ptr<const std::vector<float>>> LayerCoder::guess(std::size_t tensor, const WeightLayout& layout) const {
+  if (config_.method != QuantizeMethod::kAuto) return std::make_shared<const std::vector<float>>();
+  const std::scoped_lock lock(guesses_->mutex);
+  auto& known = guesses_->of_tensors[tensor];
+  if (known) return known;
+  GuessedImportance guessed(layout.columns);
+  std::vector<std::byte> rows;
+  for (const RowRun& run : rows_to_guess_from(layout.rows)) {
+    const std::uint64_t at_once = rows_of_block(layout.columns);
+    for (std::uint64_t first = 0; first < run.count; first += at_once) {
+      TRY(read(layout, run.first + first, std::min(at_once, run.count - first), rows));
+      guessed.add(layout.dtype, rows);
+    }
+  }
+  known = std::make_shared<const std::vector<float>>(guessed.importance());
+  return known;
+}
+
 Result<QualitySums> LayerCoder::code_rows(std::size_t tensor, const WeightLayout& layout, std::uint64_t rows,
                                           CodedBuffers& buffers) const {
   const RowFormat format = layout.format();
   const auto known = TRY(inputs(tensor));
   const CodedRows out = buffers.rows(format, rows);
+  if (known->importance.empty()) {
+    const auto guessed = TRY(guess(tensor, layout));
+    QualitySums sums = quantize_rows(config_.method, format, layout.dtype, buffers.in, *guessed, out);
+    sums.weighted = sums.weighted_error = 0;  // not measured inputs
+    return sums;
+  }
   if (!known->feedback) return quantize_rows(config_.method, format, layout.dtype, buffers.in, known->importance, out);
   const GptqSums gptq = gptq_rows(format, layout.dtype, buffers.in, *known->feedback, out, known->importance);
   QualitySums sums = gptq.quality;

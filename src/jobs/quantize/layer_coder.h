@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,9 @@ class LayerCoder {
   Result<std::vector<float>> largest(const WeightLayout& layout, const CodedBuffers& buffers) const;
   Result<Quality> measure(std::size_t tensor, const WeightLayout& layout, unsigned threads) const;
 
+  // The importance of the columns of a tensor without statistics; empty unless the method guesses it.
+  Result<std::shared_ptr<const std::vector<float>>> guess(std::size_t tensor, const WeightLayout& layout) const;
+
   std::unexpected<Error> fail_tensor(std::string_view tensor, Errc code, const std::string& message) const;
 
   const Model& model() const { return model_; }
@@ -79,6 +84,12 @@ class LayerCoder {
   const WritableScheme& scheme_;
   Calibration* calibration_;
   const WorkOptions& work_;
+
+  struct Guesses {
+    std::mutex mutex;
+    std::map<std::size_t, std::shared_ptr<const std::vector<float>>> of_tensors;
+  };
+  std::shared_ptr<Guesses> guesses_ = std::make_shared<Guesses>();
 };
 
 }  // namespace ballast

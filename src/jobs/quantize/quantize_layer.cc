@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "quantize/guessed_importance.h"
 #include "quantize/rows.h"
 
 namespace ballast {
@@ -42,6 +43,15 @@ Result<void> check(const TensorView& weights, const QuantizeLayerOptions& option
   return {};
 }
 
+std::vector<float> guess(const TensorView& weights, const QuantizedLayer& layer) {
+  const std::uint64_t row_bytes = weights.bytes.size() / layer.rows;
+  GuessedImportance guessed(layer.columns);
+  for (const RowRun& run : rows_to_guess_from(layer.rows)) {
+    guessed.add(weights.dtype, weights.bytes.subspan(run.first * row_bytes, run.count * row_bytes));
+  }
+  return guessed.importance();
+}
+
 }  // namespace
 
 std::vector<float> QuantizedLayer::dequantize() const {
@@ -70,6 +80,9 @@ Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeL
   layer.scales.resize(layer.rows * format.groups());
   layer.offsets.resize(layer.rows * format.groups());
 
+  std::vector<float> guessed;
+  if (options.importance.empty() && options.method == QuantizeMethod::kAuto) guessed = guess(weights, layer);
+  const std::span<const float> importance = guessed.empty() ? std::span(options.importance) : std::span<const float>(guessed);
   constexpr std::uint64_t kPieceValues = std::uint64_t{1} << 18;
   const std::uint64_t block_rows = std::max<std::uint64_t>(kPieceValues / layer.columns, 1);
   const std::uint64_t row_bytes = weights.bytes.size() / layer.rows;
@@ -79,7 +92,7 @@ Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeL
     const std::uint64_t rows = std::min(block_rows, layer.rows - first);
     const auto part = [&](auto& all, std::uint64_t per_row) { return std::span(all).subspan(first * per_row, rows * per_row); };
     sums[i] = quantize_rows(options.method, format, weights.dtype, weights.bytes.subspan(first * row_bytes, rows * row_bytes),
-                            options.importance,
+                            importance,
                             {.packed = part(layer.packed, format.packed_bytes()),
                              .scales = part(layer.scales, format.groups()),
                              .offsets = part(layer.offsets, format.groups())});
@@ -90,6 +103,7 @@ Result<QuantizedLayer> quantize_layer(const TensorView& weights, const QuantizeL
   if (!std::isfinite(all.weights)) {
     return fail(Errc::kCorrupt, "tensor {}: some values are NaN or infinite", quote(weights.name));
   }
+  if (!guessed.empty()) all.weighted = all.weighted_error = 0;  // not measured inputs
   layer.quality = quality_of(all);
   return layer;
 }

@@ -59,8 +59,7 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
 std::string method_of(const LayerCoder& coder, std::size_t tensor) {
   const QuantizeMethod method = coder.config().method;
   const Calibration* const calibration = coder.calibration();
-  if (method != QuantizeMethod::kSearch || calibration == nullptr || !calibration->covers(tensor))
-    return std::string(name(method));
+  if (!is_search(method) || calibration == nullptr || !calibration->covers(tensor)) return std::string(name(method));
   return calibration->has_feedback(tensor) ? "gptq" : "weighted search";
 }
 
