@@ -49,7 +49,8 @@ def cases():
 
 
 def quantize(model, *options, out="out"):
-    return " ".join(["ballast quantize", model, out, "--no-sync", *map(str, options)])
+    line = " ".join(["ballast quantize", model, out, "--no-sync", *map(str, options)])
+    return line if "--method" in line or "method:" in SETTINGS.get(Path(line.split("--config ")[-1]).stem, "") else f"{line} --method search"
 
 
 def convert_cases():
