@@ -20,6 +20,7 @@
 #include "settings.h"
 #include "table.h"
 #include "terminal.h"
+#include "tokens.h"
 
 namespace ballast::cli {
 namespace {
@@ -33,6 +34,7 @@ struct Options {
   std::string in;
   std::string out;
   std::string calibration;
+  TokenOptions calibration_tokens;
   SettingsArguments settings;
   bool validate = false;
   bool resume = false;
@@ -176,9 +178,17 @@ Exit run_quantize(const Options& options) {
     for (const std::string& warning : input->model->warnings()) warn(warning);
   }
 
+  std::optional<TokenWindows> tokens;
+  if (!options.calibration_tokens.tokens.empty() || !options.calibration_tokens.text.empty()) {
+    auto opened = open_tokens(options.calibration_tokens, "--calibration-");
+    if (!opened) return report(opened.error());
+    tokens = spread_windows(std::move(*opened), config.calibration_samples);
+  }
+
   ProgressBar bar(options.dry_run ? "planning" : "quantizing");
   QuantizeOptions work{.config = config,
                        .calibration = options.calibration,
+                       .calibration_tokens = tokens ? &*tokens : nullptr,
                        .sync = !options.no_sync,
                        .resume = options.resume,
                        .force = options.force,
@@ -282,6 +292,18 @@ void add_quantize(CLI::App& app, Run& run) {
                    "Use statistics of layer inputs to reduce the output error; see docs/calibration.md")
       ->type_name("FILE")
       ->check(not_empty());
+  command
+      ->add_option("--calibration-tokens", options->calibration_tokens.tokens,
+                   "Calibrate layer by layer with token ids: .npy, .safetensors, or numbers in a text file")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->excludes("--calibration");
+  command
+      ->add_option("--calibration-text", options->calibration_tokens.text,
+                   "The same with text, with the ballast command of the Python package")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->excludes("--calibration", "--calibration-tokens");
   field("--target-size-mb", "target_model_size_mb", "MB",
         "Choose the bits of each layer so that the output has this size, in 10^6 bytes");
   field("--modality", "modality", "NAME", "Treat the model as text, code, image or audio (default: detected)",
@@ -317,10 +339,11 @@ void add_quantize(CLI::App& app, Run& run) {
       "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
       "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
       "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
-      "  ballast quantize model/ out/ --calibration stats.safetensors\n"
+      "  ballast quantize model/ out/ --calibration-tokens ids.npy --bits 3\n"
       "  ballast quantize model/ out/ --json | jq '.layers[0].cosine_similarity'");
   command->callback([options, &run] {
-    options->settings.has_calibration = !options->calibration.empty();
+    const TokenOptions& tokens = options->calibration_tokens;
+    options->settings.has_calibration = !options->calibration.empty() || !tokens.tokens.empty() || !tokens.text.empty();
     run = [options] { return run_quantize(*options); };
   });
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <ballast/weights.h>
 
 #include "format.h"
@@ -26,12 +28,13 @@ void check_tokens_given(const TokenOptions& options) {
   if (options.tokens.empty() && options.text.empty()) throw CLI::RequiredError("--tokens");
 }
 
-Result<TokenWindows> open_tokens(const TokenOptions& options) {
+Result<TokenWindows> open_tokens(const TokenOptions& options, std::string_view prefix) {
   if (!options.text.empty()) {
-    return std::unexpected(
-        Error{.code = Errc::kInvalidArgument,
-              .message = "--text needs the tokenizer of the Python package: pip install 'ballast[text]'; or give token ids with "
-                         "--tokens"});
+    return std::unexpected(Error{
+        .code = Errc::kInvalidArgument,
+        .message = fmt::format("{0}text needs the tokenizer of the Python package: pip install 'ballast[text]'; or give token "
+                               "ids with {0}tokens",
+                               prefix)});
   }
   auto tokens = read_tokens(options.tokens, options.length);
   if (tokens && tokens->unused > 0) {

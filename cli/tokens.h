@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -22,7 +23,8 @@ void add_tokens(CLI::App& command, TokenOptions& options);
 // Call it in the callback of the command: throws if neither option was given.
 void check_tokens_given(const TokenOptions& options);
 // Prints a note if some tokens are not used.
-Result<TokenWindows> open_tokens(const TokenOptions& options);
+// `prefix` is that of the option names.
+Result<TokenWindows> open_tokens(const TokenOptions& options, std::string_view prefix = "--");
 
 // A model whose quantized weights are decoded to F32. Prints its warnings.
 Result<Model> open_decoded(const std::string& path, const ReadOptions& options);

@@ -13,6 +13,7 @@
 #include <ballast/quality.h>
 #include <ballast/quantize_config.h>
 #include <ballast/tensor.h>
+#include <ballast/tokens.h>
 #include <ballast/weights.h>
 #include <ballast/work.h>
 
@@ -21,7 +22,11 @@ namespace ballast {
 struct QuantizeOptions {
   QuantizeConfig config;
   std::string calibration;  // path of a file with activation statistics, see docs/calibration.md; empty: none
-  bool sync = true;         // flush the output to disk before returning
+  // Calibrates a language model layer by layer with these tokens, instead of a file: the inputs of a layer come from the layers
+  // before it as quantized. Borrowed. The statistics are in a file beside `directory` until the work is done. The output may
+  // differ between machines, as that of calibrate_model().
+  const TokenWindows* calibration_tokens = nullptr;
+  bool sync = true;  // flush the output to disk before returning
   // Keep partial output beside `directory`, as .incomplete, if the work is interrupted, and resume from it if the source files
   // and the config are the same.
   bool resume = false;

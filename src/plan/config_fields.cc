@@ -319,7 +319,7 @@ constexpr std::array kFields{
     field<ProfileField>("deployment_profile"),
     field<WordField<&Config::bit_width, OneOf<2, 3, 4, 5, 6, 8>>>("bit_width"),
     field<WordField<&Config::group_size, OneOf<32, 64, 128, 256>>>("group_size"),
-    field<WordField<&Config::method, Words<QuantizeMethod::kRtn, QuantizeMethod::kAuto>>>("method"),
+    field<WordField<&Config::method, Words<QuantizeMethod::kAuto, QuantizeMethod::kHqq>>>("method"),
     field<WordField<&Config::format, Words<QuantizeFormat::kParquet, QuantizeFormat::kMlx>>>("format"),
     field<WordField<&Config::recipe, Words<Recipe::kUniform, Recipe::kMixed4And6>>>("recipe"),
     field<WordField<&Config::modality, Words<Modality::kText, Modality::kAudio>>>("modality"),

@@ -170,7 +170,7 @@ TEST(QuantizeConfig, ErrorsListAllowedValues) {
   EXPECT_EQ(complaint("deployment_profile", "server"), "deployment_profile is 'server', it must be edge, local or cloud");
   EXPECT_EQ(complaint("bit_width", "7"), "bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(complaint("group_size", "100"), "group_size is 100, it must be 32, 64, 128 or 256");
-  EXPECT_EQ(complaint("method", "gptq"), "method is 'gptq', it must be rtn, search or hqq");
+  EXPECT_EQ(complaint("method", "gptq"), "method is 'gptq', it must be auto, rtn, search or hqq");
   EXPECT_EQ(complaint("format", "gguf"), "format is 'gguf', it must be parquet or mlx");
   EXPECT_EQ(complaint("recipe", "mixed_2_4"),
             "recipe is 'mixed_2_4', it must be uniform, mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6");
@@ -357,7 +357,7 @@ TEST_F(Environment, ErrorsNameTheVariable) {
     return fields ? "no complaint" : fields.error().message;
   };
   EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "7"), "BALLAST_BIT_WIDTH is 7, it must be 2, 3, 4, 5, 6 or 8");
-  EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD is '\x1b[1m', it must be rtn, search or hqq)");
+  EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD is '\x1b[1m', it must be auto, rtn, search or hqq)");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_NAMES", "a,,b"), "BALLAST_SENSITIVE_LAYER_NAMES: a name is empty");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_PATTERNS", "a)"),
             "BALLAST_SENSITIVE_LAYER_PATTERNS: 'a)' is not a valid regular expression: unexpected ): a)");

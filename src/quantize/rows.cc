@@ -197,7 +197,7 @@ void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<
 }
 
 std::string_view name(QuantizeMethod method) {
-  constexpr std::array<std::string_view, 4> kNames{"rtn", "search", "hqq", "auto"};
+  constexpr std::array<std::string_view, 4> kNames{"auto", "rtn", "search", "hqq"};
   return kNames[static_cast<std::size_t>(method)];
 }
 

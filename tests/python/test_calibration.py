@@ -103,7 +103,7 @@ class TestOutputError:
         options = [*PLAIN, "--format", format]
         before = quantize(run, layers.path, tmp_path / "before", *options)
         after = quantize(run, layers.path, tmp_path / "after", *options, "--calibration", statistics)
-        assert methods(after) == {"attention.weight": "search", "mlp.weight": "weighted search"}
+        assert methods(after) == {"attention.weight": "auto", "mlp.weight": "weighted search"}
         assert (after["calibration"]["covered"], after["calibration"]["uncovered"]) == (1, ["attention.weight"])
         for report in (before, after):
             report["layers"] = {layer.pop("name"): layer for layer in report["layers"]}
@@ -149,7 +149,7 @@ class TestOutputError:
         inputs = {("a.weight", t): rng.standard_normal((4, 128)) for t in range(9)}
         inputs |= {("b.weight", t): rng.standard_normal((4, 128)) for t in range(1, 9, 2)}
         statistics = record(tmp_path / "s.safetensors", inputs)
-        for samples, used in ((5, ["weighted search", "search"]), (9, ["weighted search"] * 2)):
+        for samples, used in ((5, ["weighted search", "auto"]), (9, ["weighted search"] * 2)):
             options = [*PLAIN, *settings(tmp_path / "q.yaml", calibration_samples=samples), "--calibration", statistics]
             report = quantize(run, tmp_path / "in.safetensors", tmp_path / "out", *options)
             assert list(methods(report).values()) == used

@@ -363,7 +363,7 @@ class TestFigures:
         validated = json.loads(done(run("validate", path, tmp_path / "out", "--json", "--min-accuracy", 0.85)).stdout)
         assert KEYS <= validated.keys() and all(LAYER_KEYS <= layer.keys() for layer in validated["layers"])
         assert written["validated"] is False and read_back["validated"] is True
-        assert {layer["method"] for layer in read_back["layers"]} == {"search"}
+        assert {layer["method"] for layer in read_back["layers"]} == {"auto"}
         for report in (written, read_back, validated):
             for layer in report["layers"]:
                 del layer["method"]  # which the files do not tell

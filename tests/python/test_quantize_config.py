@@ -52,14 +52,14 @@ class TestSources:
             report = quantize(run, model, tmp_path / "out", *options, **more)
             return report["bit_width"], report["group_size"], report["method"], report["min_accuracy"]
 
-        assert settings_of("--config", settings) == (3, 32, "search", 0)
+        assert settings_of("--config", settings) == (3, 32, "auto", 0)
         assert settings_of("--config", settings, env=environment) == (5, 32, "rtn", 0)
         assert settings_of("--config", settings, "--bits", 6, "--method", "hqq", env=environment) == (6, 32, "hqq", 0)
         assert settings_of(env=environment) == (5, 128, "rtn", 0.85)
         # The profile that wins gives what nobody else does, wherever it stands.
         settings.write_text("deployment_profile: cloud\nbit_width: 3\n")
-        assert settings_of("--config", settings) == (3, 64, "search", 0.95)
-        assert settings_of("--config", settings, "--profile", "edge") == (3, 256, "search", 0.65)
+        assert settings_of("--config", settings) == (3, 64, "auto", 0.95)
+        assert settings_of("--config", settings, "--profile", "edge") == (3, 256, "auto", 0.65)
 
     def test_the_words_of_the_first_design(self, run, model, tmp_path):
         arguments = ["--input", model, "--output", tmp_path / "out", "--bit-width", 8, "--profile", "local", "--modality", "text"]

@@ -119,7 +119,7 @@ class TestSameBytes:
     def test_ctrl_c(self, build_dir, run, tmp_path, format, number):
         write_zeros(tmp_path / "in.safetensors", {f"{i}.weight": ("F32", [2**14, 2**12], 2**28) for i in range(16)})
         for options, left in (([], []), (["--resume"], ["out.incomplete"])):
-            command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, *options]
+            command = [build_dir / "ballast", "quantize", tmp_path / "in.safetensors", tmp_path / "out", "--format", format, "--method", "search", *options]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
                 wait_for_bytes(process, "rchar", 64 << 20)
                 process.send_signal(number)

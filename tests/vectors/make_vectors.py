@@ -92,7 +92,10 @@ def error_of(path):
 def quantized(path):
     """The reports in both formats, and the checksum of the bytes written."""
     found = {}
-    for name, settings in {"mlx": {"format": "mlx", "bit_width": 4, "group_size": 32}, "parquet": {"bit_width": 3, "group_size": 64}}.items():
+    for name, settings in {
+        "mlx": {"format": "mlx", "method": "search", "bit_width": 4, "group_size": 32},
+        "parquet": {"method": "search", "bit_width": 3, "group_size": 64},
+    }.items():
         with tempfile.TemporaryDirectory() as folder:
             report = ballast.quantize(path, Path(folder) / "q", **settings)
             metrics = ["bits_per_weight", "cosine_similarity", "relative_rmse", "sqnr_db", "max_error", "unquantized", "passed"]

@@ -94,21 +94,18 @@ Result<CalibrateReport> calibrate_model(const Model& model, const TokenWindows& 
   std::optional<SequentialQuantizer> sequential;
   if (options.sequential != nullptr) sequential.emplace(TRY(SequentialQuantizer::make(model, *options.sequential, options.work)));
   Checkpoint checkpoint = TRY(Checkpoint::open(path, TRY(key_of(model, tokens, options)), options.resume));
-  if (checkpoint.finished() > 0) {
-    TRY(checkpoint.load(tokens.ids.size(), pass.hidden()));
-  } else {
-    TRY(pass.embed());
+  CalibrateReport report{.tokens = tokens.ids.size(), .windows = tokens.count(), .layers = pass.layer_count()};
+  report.resumed_layers = checkpoint.is_complete() ? report.layers : checkpoint.finished();
+  if (!checkpoint.is_complete()) {
+    TRY(checkpoint.finished() > 0 ? checkpoint.load(tokens.ids.size(), pass.hidden()) : pass.embed());
+    TRY(run_layers(pass, checkpoint, options, sequential));
+    TRY(see_head(pass, checkpoint, options.hessian));
+    TRY(checkpoint.join(pass.layer_count() + 1, options.sync));
   }
-  CalibrateReport report{.tokens = tokens.ids.size(),
-                         .windows = tokens.count(),
-                         .layers = pass.layer_count(),
-                         .resumed_layers = checkpoint.finished()};
-  TRY(run_layers(pass, checkpoint, options, sequential));
-  TRY(see_head(pass, checkpoint, options.hessian));
-  report.bytes = TRY(checkpoint.join(pass.layer_count() + 1, options.sync));
   const Model written = TRY(Model::open(path));
   report.weights = static_cast<std::uint64_t>(
       std::ranges::count_if(written.tensors(), [](const TensorInfo& tensor) { return tensor.name.ends_with(".x_sqmean"); }));
+  report.bytes = written.file_size();
   return report;
 }
 

@@ -29,17 +29,22 @@ std::uint64_t number_in(const Metadata& metadata, std::string_view name) {
   return number;
 }
 
+bool has_key(const std::string& path, const std::string& key) {
+  const auto file = Model::open(path);
+  if (!file) return false;
+  const auto found = file->metadata().find(kKey);
+  return found != file->metadata().end() && found->second == key;
+}
+
 }  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::string& path, std::string key, bool resume) {
   Checkpoint checkpoint(path, std::move(key), resume);
+  checkpoint.complete_ = resume && has_key(path, checkpoint.key_);
   const std::string folder = checkpoint.folder();
   if (resume) {
     const auto hidden = Model::open(checkpoint.hidden_path());
-    const auto found = hidden ? hidden->metadata().find(kKey) : Metadata::const_iterator();
-    if (hidden && found != hidden->metadata().end() && found->second == checkpoint.key_) {
-      checkpoint.finished_ = number_in(hidden->metadata(), kFinished);
-    }
+    if (has_key(checkpoint.hidden_path(), checkpoint.key_)) checkpoint.finished_ = number_in(hidden->metadata(), kFinished);
   }
   std::error_code error;
   if (checkpoint.finished_ == 0) fs::remove_all(folder, error);
@@ -87,7 +92,7 @@ Result<void> Checkpoint::save_hidden(std::uint64_t layer, std::uint64_t tokens, 
   return sink->commit();
 }
 
-Result<std::uint64_t> Checkpoint::join(std::uint64_t layers, bool sync) {
+Result<void> Checkpoint::join(std::uint64_t layers, bool sync) {
   std::vector<Model> parts;
   std::vector<TensorSpec> specs;
   for (std::uint64_t layer = 0; layer < layers; ++layer) {
@@ -98,8 +103,8 @@ Result<std::uint64_t> Checkpoint::join(std::uint64_t layers, bool sync) {
           {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
     }
   }
-  const auto sink = TRY(create_sink(
-      path_, specs, {.format = Format::kSafetensors, .metadata = {{"format", std::string(kStatisticsFormat)}}, .sync = sync}));
+  const Metadata metadata{{"format", std::string(kStatisticsFormat)}, {std::string(kKey), key_}};
+  const auto sink = TRY(create_sink(path_, specs, {.format = Format::kSafetensors, .metadata = metadata, .sync = sync}));
   constexpr std::uint64_t kPiece = std::uint64_t{8} << 20;
   std::vector<std::byte> piece;
   std::size_t index = 0;
@@ -116,7 +121,7 @@ Result<std::uint64_t> Checkpoint::join(std::uint64_t layers, bool sync) {
   TRY(sink->commit());
   std::error_code ignored;
   fs::remove_all(folder(), ignored);
-  return fs::file_size(path_, ignored);
+  return {};
 }
 
 }  // namespace ballast

@@ -21,6 +21,8 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = delete;
   ~Checkpoint();
 
+  // Whether an earlier run has written the statistics file itself.
+  bool is_complete() const { return complete_; }
   // Layers that an earlier run has finished.
   std::uint64_t finished() const { return finished_; }
   // The file of one layer; the one after the last is of the output layer.
@@ -31,8 +33,8 @@ class Checkpoint {
   // Marks all layers up to this one as finished.
   Result<void> save_hidden(std::uint64_t layer, std::uint64_t tokens, std::uint64_t window, const HiddenStates& hidden) const;
 
-  // Joins the parts of all layers to the statistics file, and removes the folder. Returns the size of the file.
-  Result<std::uint64_t> join(std::uint64_t layers, bool sync);
+  // Joins the parts of all layers to the statistics file, and removes the folder.
+  Result<void> join(std::uint64_t layers, bool sync);
 
  private:
   Checkpoint(std::string path, std::string key, bool resume) : path_(std::move(path)), key_(std::move(key)), resume_(resume) {}
@@ -42,6 +44,7 @@ class Checkpoint {
   std::string path_;
   std::string key_;
   bool resume_;
+  bool complete_ = false;
   std::uint64_t finished_ = 0;
 };
 

@@ -74,19 +74,33 @@ Result<void> LayerCoder::read(const WeightLayout& layout, std::uint64_t first_ro
   return model_.read_into(layout.name, first_row * row_bytes, into);
 }
 
+Result<void> LayerCoder::read_runs(std::size_t tensor, std::uint64_t row_bytes, std::span<const RowRun> runs,
+                                   std::vector<std::byte>& into) const {
+  std::uint64_t rows = 0;
+  for (const RowRun& run : runs) rows += run.count;
+  into.resize(rows * row_bytes);
+  std::vector<Range> ranges;
+  std::uint64_t at = 0;
+  for (const RowRun& run : runs) {
+    ranges.push_back({.offset = run.first * row_bytes, .out = std::span(into).subspan(at, run.count * row_bytes)});
+    at += run.count * row_bytes;
+  }
+  return ModelAccess::read_parts(model_, model_.tensors()[tensor], std::move(ranges));
+}
+
 Result<std::shared_ptr<const std::vector<float>>> LayerCoder::guess(std::size_t tensor, const WeightLayout& layout) const {
   if (config_.method != QuantizeMethod::kAuto) return std::make_shared<const std::vector<float>>();
   const std::scoped_lock lock(guesses_->mutex);
   auto& known = guesses_->of_tensors[tensor];
   if (known) return known;
   GuessedImportance guessed(layout.columns);
+  const std::uint64_t row_bytes = layout.source_row_bytes();
+  const std::vector<RowRun> runs = rows_to_guess_from(layout.rows);
+  const std::uint64_t at_once = std::max<std::uint64_t>(rows_of_block(layout.columns) / runs.front().count, 1);
   std::vector<std::byte> rows;
-  for (const RowRun& run : rows_to_guess_from(layout.rows)) {
-    const std::uint64_t at_once = rows_of_block(layout.columns);
-    for (std::uint64_t first = 0; first < run.count; first += at_once) {
-      TRY(read(layout, run.first + first, std::min(at_once, run.count - first), rows));
-      guessed.add(layout.dtype, rows);
-    }
+  for (std::size_t first = 0; first < runs.size(); first += at_once) {
+    TRY(read_runs(tensor, row_bytes, std::span(runs).subspan(first, std::min(at_once, runs.size() - first)), rows));
+    guessed.add(layout.dtype, rows);
   }
   known = std::make_shared<const std::vector<float>>(guessed.importance());
   return known;

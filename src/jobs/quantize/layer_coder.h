@@ -14,6 +14,7 @@
 
 #include "calibrate/calibration.h"
 #include "plan/layer_plan.h"
+#include "quantize/guessed_importance.h"
 #include "quantize/quality.h"
 #include "scheme/scheme.h"
 
@@ -61,6 +62,9 @@ class LayerCoder {
   Result<std::vector<float>> largest(const WeightLayout& layout, const CodedBuffers& buffers) const;
   Result<Quality> measure(std::size_t tensor, const WeightLayout& layout, unsigned threads) const;
 
+  // Joins runs of rows.
+  Result<void> read_runs(std::size_t tensor, std::uint64_t row_bytes, std::span<const RowRun> runs,
+                         std::vector<std::byte>& into) const;
   // The importance of the columns of a tensor without statistics; empty unless the method guesses it.
   Result<std::shared_ptr<const std::vector<float>>> guess(std::size_t tensor, const WeightLayout& layout) const;
 

@@ -99,7 +99,7 @@ TEST_P(Calibrated, LowersTheErrorOfOutputs) {
   ASSERT_TRUE(rtn && weighted && gptq);
   EXPECT_EQ(rtn->layers[0].method, "rtn");
   EXPECT_EQ(weighted->layers[0].method, "weighted search");
-  EXPECT_EQ(weighted->layers[1].method, "search");
+  EXPECT_EQ(weighted->layers[1].method, "auto");
   EXPECT_EQ(gptq->layers[0].method, "gptq");
   EXPECT_LT(*weighted->layers[0].quality.output_error, 0.7 * *rtn->layers[0].quality.output_error);
   EXPECT_LT(*gptq->layers[0].quality.output_error, *weighted->layers[0].quality.output_error);

@@ -17,6 +17,7 @@
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
 #include "jobs/quantize/up_to_date.h"
+#include "jobs/quantize/with_tokens.h"
 #include "model/sink.h"
 #include "model/state.h"
 #include "output/file.h"
@@ -278,6 +279,7 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(check_directory(model, directory));
+  if (options.calibration_tokens != nullptr) return quantize_with_tokens(model, directory, options);
   const QuantizeInput input = TRY(make_input(model, options));
   const Prepared prepared = TRY(prepare(input));
   if (!options.force) TRY(check_free(directory, names_of(prepared.output, options.config.format), options.resume));
@@ -301,6 +303,7 @@ Result<bool> is_up_to_date(const Model& model, const std::string& directory, con
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(check_directory(model, directory));
+  if (options.calibration_tokens != nullptr) TRY(check_calibration_tokens(options));
   const QuantizeInput input = TRY(make_input(model, options));
   const Prepared prepared = TRY(prepare(input));
   auto fit = TRY(fit_size(prepared));
