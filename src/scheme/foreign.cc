@@ -15,6 +15,7 @@
 #include "model/state.h"
 #include "scheme/declared.h"
 #include "scheme/layer_reader.h"
+#include "source/uri.h"
 
 namespace ballast {
 namespace {

@@ -22,7 +22,7 @@ struct StridedView {
 
   // The tensor as it is.
   static StridedView whole(Shape shape);
-  bool is_whole(Shape shape) const;
+  bool is_whole(Shape of) const;
 
   // With the last two axes exchanged; the view has at least two.
   StridedView transposed() const;

@@ -129,6 +129,17 @@ Result<void> check_distinct(const Selection& selection) {
   return {};
 }
 
+// Whether the dtype of the whole model is wrong for this tensor.
+bool would_lose(const TensorInfo& tensor, const ConvertOptions& options) {
+  return options.dtype && *options.dtype != tensor.dtype && same_kind(tensor.dtype, *options.dtype) && keeps_dtype(tensor.name);
+}
+
+std::string describe_kept(std::span<const std::string_view> kept) {
+  return fmt::format(
+      "{}{} not converted: rotary frequencies, router corrections and scales keep their dtype unless a pattern names them",
+      quote(kept.front()), kept.size() == 1 ? " is" : fmt::format(" and {} more are", kept.size() - 1));
+}
+
 }  // namespace
 
 std::optional<std::string> apply_rename(const Rename& rename, std::string_view name) {
@@ -188,9 +199,7 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
 
     std::optional<DType> named;
     if (rule) named = options.dtype_rules[*rule].dtype;
-    const bool keeps = !named && options.dtype && *options.dtype != tensor.dtype && same_kind(tensor.dtype, *options.dtype) &&
-                       keeps_dtype(tensor.name);
-    if (keeps) {
+    if (!named && would_lose(tensor, options)) {
       named = tensor.dtype;
       kept.push_back(tensor.name);
     }
@@ -208,19 +217,15 @@ Result<Selection> select_tensors(const Model& model, const ConvertOptions& optio
   for (const Patterns* patterns : {&include, &exclude, &rules}) {
     if (auto used = patterns->check_used(); !used) return fail_at(escape(model.path()), used.error());
   }
-  for (std::size_t i = 0; i < renamed.size(); ++i) {
-    if (renamed[i]) continue;
-    return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(options.renames[i].from));
+  if (const auto unused = std::ranges::find(renamed, false); unused != renamed.end()) {
+    const Rename& rename = options.renames[static_cast<std::size_t>(unused - renamed.begin())];
+    return fail(Errc::kInvalidArgument, "{}: rename {} matches no tensor", escape(model.path()), quote(rename.from));
   }
   if (auto distinct = check_distinct(selection); !distinct) return fail_at(escape(model.path()), distinct.error());
   if (selection.targets.empty() && !model.tensors().empty()) {
     selection.warnings.emplace_back("no tensor is left to write: all are excluded");
   }
-  if (!kept.empty()) {
-    selection.notes.push_back(fmt::format(
-        "{}{} not converted: rotary frequencies, router corrections and scales keep their dtype unless a pattern names them",
-        quote(kept.front()), kept.size() == 1 ? " is" : fmt::format(" and {} more are", kept.size() - 1)));
-  }
+  if (!kept.empty()) selection.notes.push_back(describe_kept(kept));
   if (options.dtype) add_warnings(*options.dtype, meant, unconvertible, selection);
   return selection;
 }

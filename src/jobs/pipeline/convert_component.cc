@@ -84,7 +84,7 @@ Result<ConvertReport> copy_component(const ComponentWork& work, const SinkOption
 }
 
 void add_component(ConvertReport& all, const ComponentWork& work, ConvertReport own) {
-  for (ConvertedFile& file : own.files) all.files.push_back({.path = work.final_path(file.path), .bytes = file.bytes});
+  for (const ConvertedFile& file : own.files) all.files.push_back({.path = work.final_path(file.path), .bytes = file.bytes});
   all.tensors += own.tensors;
   all.converted += own.converted;
   all.data_bytes += own.data_bytes;

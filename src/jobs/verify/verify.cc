@@ -177,7 +177,7 @@ class Verifier {
   // File by file: text in one file that cannot be parsed must not hide defects in the others.
   Result<void> check_all_values(std::span<const Model> models) {
     if (models.empty()) {
-      report_.skipped.push_back("values: no file can be read");
+      report_.skipped.emplace_back("values: no file can be read");
       return {};
     }
     begin("values");

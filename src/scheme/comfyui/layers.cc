@@ -17,7 +17,6 @@ namespace ballast {
 namespace {
 
 using simdjson::dom::element;
-using simdjson::dom::element_type;
 
 constexpr std::array<std::string_view, 5> kKnownKeys{"format", "full_precision_matrix_mult", "group_size", "orig_dtype",
                                                      "orig_shape"};
@@ -36,7 +35,7 @@ bool is_unset(element value) {
   return value.is_null();
 }
 
-Result<Section> parse_section(std::string place, std::string text) {
+Result<Section> parse_section(const std::string& place, std::string text) {
   auto section = Section::parse({.method = {}, .place = place, .json = std::move(text)});
   if (!section && !section.error().message.starts_with(place)) return fail_at(place, section.error());
   return section;

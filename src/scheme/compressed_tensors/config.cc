@@ -59,8 +59,9 @@ Result<void> parse_block(const Section& section, CtWeights& weights) {
   std::string_view text;
   std::array<std::int64_t, 2> sizes{};
   if (object.get(text) == simdjson::SUCCESS) {
-    const char* const end = text.data() + text.size();
-    const auto first = std::from_chars(text.data(), end, sizes[0]);
+    const char* const begin = text.data();
+    const char* const end = begin + text.size();
+    const auto first = std::from_chars(begin, end, sizes[0]);
     if (first.ec != std::errc() || first.ptr == end || *first.ptr != 'x') return section.wrong(kKey, kExpected);
     const auto second = std::from_chars(first.ptr + 1, end, sizes[1]);
     if (second.ec != std::errc() || second.ptr != end) return section.wrong(kKey, kExpected);
@@ -102,10 +103,10 @@ Result<std::vector<CtGroup>> parse_groups(const Section& section, const std::str
   for (const auto [key, value] : all->object()) {
     const auto inner = TRY(all->section(key));
     if (!inner) return all->wrong(key, "an object");
-    std::string own = TRY(parse_format(*inner));
+    const std::string own = TRY(parse_format(*inner));
     const auto weights = TRY(inner->section("weights"));
     CtGroup group{.place = inner->place(),
-                  .format = own.empty() ? format : std::move(own),
+                  .format = own.empty() ? format : own,
                   .targets = TRY(CtNames::parse(*inner, "targets")),
                   .weights = std::nullopt};
     if (weights) group.weights = TRY(parse_weights(*weights));

@@ -13,9 +13,10 @@ namespace {
 
 class ModuleFinder {
  public:
-  ModuleFinder(const Model& model, const TensorInfo& codes) : model_(model) {
-    is_packed_ = has_leaf(codes.name, kCtPacked);
-    prefix_ = codes.name.substr(0, codes.name.size() - (is_packed_ ? kCtPacked : kCtWeight).size());
+  ModuleFinder(const Model& model, const TensorInfo& codes)
+      : model_(model),
+        is_packed_(has_leaf(codes.name, kCtPacked)),
+        prefix_(codes.name.substr(0, codes.name.size() - (is_packed_ ? kCtPacked : kCtWeight).size())) {
     module_.name = prefix_.empty() ? "" : prefix_.substr(0, prefix_.size() - 1);
     module_.codes = &codes;
   }

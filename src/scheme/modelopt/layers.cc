@@ -27,19 +27,28 @@ bool ends_with_any(std::string_view name, std::span<const std::string_view> suff
 
 bool is_f8(DType dtype) { return info(dtype).kind == NumberKind::kFloat && bits(dtype) == 8; }
 
+constexpr std::string_view kLeaf = "weight";
+
+// Experts in one tensor have no module of their own: experts.gate_up_proj_weight_scale.
+bool names_module(std::string_view weight) { return weight == kLeaf || weight.ends_with(".weight"); }
+
+// What the names of the weight's other tensors begin with.
+std::string prefix_of(std::string_view weight) {
+  return names_module(weight) ? std::string(weight.substr(0, weight.size() - kLeaf.size())) : std::string(weight) + "_";
+}
+
 // One weight with its scales.
 class LayerMaker {
  public:
   LayerMaker(const Model& model, const ModelOptConfig& config, const TensorInfo& weight)
-      : model_(model), config_(config), weight_(weight) {
-    constexpr std::string_view kLeaf = "weight";
-    // Experts in one tensor have no module of their own: experts.gate_up_proj_weight_scale.
-    is_module_ = weight.name == kLeaf || weight.name.ends_with(".weight");
-    prefix_ = is_module_ ? std::string(weight.name.substr(0, weight.name.size() - kLeaf.size())) : std::string(weight.name) + "_";
-    module_ = prefix_.empty() ? "" : prefix_.substr(0, prefix_.size() - 1);
-    scale_ = find("weight_scale");
-    settings_ = config.settings_of(module_);
-  }
+      : model_(model),
+        config_(config),
+        weight_(weight),
+        is_module_(names_module(weight.name)),
+        prefix_(prefix_of(weight.name)),
+        module_(prefix_.empty() ? "" : prefix_.substr(0, prefix_.size() - 1)),
+        settings_(config.settings_of(module_)),
+        scale_(find("weight_scale")) {}
 
   bool has_scale() const { return scale_ != nullptr; }
   bool is_module() const { return is_module_; }
@@ -247,11 +256,11 @@ class LayerMaker {
   const ModelOptConfig& config_;
   const TensorInfo& weight_;
   std::optional<DType> dtype_;
-  bool is_module_ = true;
+  bool is_module_;
   std::string prefix_;  // of the other tensors
   std::string module_;
   ModelOptSettings settings_;
-  const TensorInfo* scale_ = nullptr;
+  const TensorInfo* scale_;
   const TensorInfo* factor_ = nullptr;
   const TensorInfo* column_factors_ = nullptr;
   ModelOptCodes codes_ = ModelOptCodes::kTensor;
