@@ -99,6 +99,11 @@ std::string describe_option(const CLI::ParseError& error, const CLI::App& comman
       const std::size_t colon = text.find(": ");
       return colon == std::string::npos ? text : fmt::format("{} {}", name, text.substr(colon + 2));
     }
+    case CLI::ExitCodes::ExcludesError: {
+      const std::size_t excludes = text.find(" excludes ");
+      if (excludes == std::string::npos) return text;
+      return fmt::format("{} and {} cannot be used together", text.substr(0, excludes), text.substr(text.rfind(' ') + 1));
+    }
     default: return escape(text);
   }
 }

@@ -318,6 +318,7 @@ void add_quantize(CLI::App& app, Run& run) {
   field("--min-accuracy", "min_accuracy", "X", "Raise the bits of a layer until its cosine similarity is at least X");
   options->settings.options["sensitive_layer_names"] = "--keep";
   options->settings.options["fail_fast"] = "--fail-fast";
+  options->settings.options["calibration_tokens"] = "--calibration-tokens";
   command->add_flag_callback(
       "--fail-fast", [options] { options->settings.fields["fail_fast"] = std::string("true"); },
       "Stop at the first layer below --min-accuracy and write nothing");

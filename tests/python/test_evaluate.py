@@ -171,3 +171,50 @@ class TestCalibrate:
         result = run("calibrate", language_model, "-o", tmp_path / "stats", "--tokens", tokens)
         one_error_line(result, 2)
         assert "statistics are a .safetensors file; give such a name" in result.stderr
+
+
+class TestCalibrationTokens:
+    def quantized(self, run, model, out, *more):
+        options = ["--format", "mlx", "--bits", 3, "--group-size", 64, "--min-accuracy", 0, *more]
+        done = run("quantize", model, out, *options, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def test_layers_compensate_for_those_before_them(self, run, language_model, tokens, tmp_path):
+        self.quantized(run, language_model, tmp_path / "plain")
+        found = self.quantized(run, language_model, tmp_path / "calibrated", "--calibration-tokens", tokens)
+        assert {layer["method"] for layer in found["layers"]} == {"gptq", "auto"}
+        assert found["calibration"]["covered"] == 28
+        assert any("calibrated with 128 tokens" in note for note in found["notes"])
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["calibrated", "plain"]
+        errors = [evaluate(run, tmp_path / name, "--tokens", tokens, "--against", language_model)["kl_mean"] for name in ("plain", "calibrated")]
+        assert errors[1] < errors[0]
+
+    def test_later_layers_see_the_inputs_of_quantized_ones(self, run, language_model, tokens, tmp_path):
+        """With a statistics file, the inputs are those of the model as it is, so all but the first layer differ."""
+        assert run("calibrate", language_model, "-o", tmp_path / "s.safetensors", "--tokens", tokens, "--hessian").returncode == 0
+        self.quantized(run, language_model, tmp_path / "file", "--calibration", tmp_path / "s.safetensors")
+        self.quantized(run, language_model, tmp_path / "tokens", "--calibration-tokens", tokens)
+        file, sequential = (load_file(tmp_path / name / "model.safetensors") for name in ("file", "tokens"))
+        name = "model.layers.{}.self_attn.q_proj.weight"
+        assert numpy.array_equal(file[name.format(0)], sequential[name.format(0)])
+        assert not numpy.array_equal(file[name.format(3)], sequential[name.format(3)])
+
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            (["--method", "rtn"], "--method is rtn, --calibration-tokens needs auto or search"),
+            (["--calibration", "x.safetensors"], "--calibration and --calibration-tokens cannot be used together"),
+        ],
+    )
+    def test_options_that_exclude_them(self, run, language_model, tokens, tmp_path, options, message):
+        result = run("quantize", language_model, tmp_path / "out", "--calibration-tokens", tokens, *options)
+        one_error_line(result, 2)
+        assert message in result.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_models_that_cannot_run_are_refused_before_anything_is_written(self, run, copy, tokens, tmp_path):
+        result = run("quantize", copy({"model_type": "mamba"}), tmp_path / "out", "--calibration-tokens", tokens)
+        one_error_line(result, 3)
+        assert "model_type 'mamba' is not supported" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["copy"]

@@ -68,7 +68,7 @@ void RopeTable::turn(float* head, std::uint64_t position) const {
   }
 }
 
-void attend(const Products32& products, const TextModel& text, std::uint64_t window, const AttentionInputs& inputs) {
+void attend(const ParallelProducts& products, const TextModel& text, std::uint64_t window, const AttentionInputs& inputs) {
   const std::uint64_t shared = text.heads / text.kv_heads;
   std::vector<std::vector<float>> scores(thread_count(products.threads));
   parallel_for(inputs.windows * text.heads, products.threads, [&](unsigned worker, std::size_t i) {

@@ -33,6 +33,6 @@ struct AttentionInputs {
 };
 
 // Causal attention within each window. `window` is TextLayer::window.
-void attend(const Products32& products, const TextModel& text, std::uint64_t window, const AttentionInputs& inputs);
+void attend(const ParallelProducts& products, const TextModel& text, std::uint64_t window, const AttentionInputs& inputs);
 
 }  // namespace ballast

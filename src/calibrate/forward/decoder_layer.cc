@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMlpTokens = 512;  // whose intermediate values are in memory at once
 
 // outputs = down(activation(gate(inputs)) · up(inputs)), in pieces.
-void run_gated(const Products32& products, const GatedMlp& mlp, Activation activation, std::span<const float> inputs,
+void run_gated(const ParallelProducts& products, const GatedMlp& mlp, Activation activation, std::span<const float> inputs,
                float* outputs, const SeeInputs& see) {
   const std::uint64_t tokens = inputs.size() / mlp.gate.in;
   if (see) see(std::vector{mlp.gate.place.tensor, mlp.up.place.tensor}, inputs.data(), tokens, mlp.gate.in);
@@ -36,7 +36,7 @@ void run_gated(const Products32& products, const GatedMlp& mlp, Activation activ
   }
 }
 
-bool rows_are_finite(const Products32& products, std::span<const float> values, std::uint64_t columns) {
+bool rows_are_finite(const ParallelProducts& products, std::span<const float> values, std::uint64_t columns) {
   std::atomic<bool> finite = true;
   parallel_for(values.size() / columns, products.threads, [&](unsigned, std::size_t row) {
     if (!all_finite(values.subspan(row * columns, columns))) finite = false;
@@ -132,8 +132,8 @@ Result<DecoderLayer> DecoderLayer::load(const TextModel& text, std::size_t index
   return layer;
 }
 
-void DecoderLayer::normalize(const Products32& products, const float* in, std::uint64_t rows, const std::vector<float>& norm,
-                             float* out) const {
+void DecoderLayer::normalize(const ParallelProducts& products, const float* in, std::uint64_t rows,
+                             const std::vector<float>& norm, float* out) const {
   const std::uint64_t columns = norm.size();
   parallel_for(rows, products.threads, [&](unsigned, std::size_t row) {
     rms_norm({in + row * columns, columns}, norm.data(), text_->epsilon, out + row * columns);
@@ -141,13 +141,13 @@ void DecoderLayer::normalize(const Products32& products, const float* in, std::u
   });
 }
 
-void DecoderLayer::add(const Products32& products, std::span<float> outputs, const std::vector<float>& norm,
+void DecoderLayer::add(const ParallelProducts& products, std::span<float> outputs, const std::vector<float>& norm,
                        std::span<float> hidden) const {
   if (!norm.empty()) normalize(products, outputs.data(), outputs.size() / text_->hidden, norm, outputs.data());
   add_scaled(hidden, outputs.data(), 1.0F);
 }
 
-Result<void> DecoderLayer::run_attention(const Products32& products, const RopeTable& rope, std::span<float> hidden,
+Result<void> DecoderLayer::run_attention(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
                                          std::uint64_t length, const SeeInputs& see) const {
   const std::uint64_t tokens = hidden.size() / text_->hidden;
   std::vector<float> inputs(hidden.size());
@@ -182,7 +182,7 @@ Result<void> DecoderLayer::run_attention(const Products32& products, const RopeT
   return {};
 }
 
-Result<void> DecoderLayer::run_experts(const Products32& products, std::span<const float> inputs, std::span<float> outputs,
+Result<void> DecoderLayer::run_experts(const ParallelProducts& products, std::span<const float> inputs, std::span<float> outputs,
                                        const SeeInputs& see) const {
   const Experts& experts = *text_->experts;
   const std::uint64_t tokens = inputs.size() / text_->hidden;
@@ -213,7 +213,7 @@ Result<void> DecoderLayer::run_experts(const Products32& products, std::span<con
   return {};
 }
 
-Result<void> DecoderLayer::run_mlp(const Products32& products, std::span<float> hidden, const SeeInputs& see) const {
+Result<void> DecoderLayer::run_mlp(const ParallelProducts& products, std::span<float> hidden, const SeeInputs& see) const {
   std::vector<float> inputs(hidden.size());
   std::vector<float> outputs(hidden.size());
   normalize(products, hidden.data(), hidden.size() / text_->hidden, mlp_norm_, inputs.data());
@@ -226,8 +226,8 @@ Result<void> DecoderLayer::run_mlp(const Products32& products, std::span<float> 
   return {};
 }
 
-Result<void> DecoderLayer::run(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
-                               const SeeInputs& see) const {
+Result<void> DecoderLayer::run(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
+                               std::uint64_t length, const SeeInputs& see) const {
   TRY(run_attention(products, rope, hidden, length, see));
   TRY(run_mlp(products, hidden, see));
   if (rows_are_finite(products, hidden, text_->hidden)) return {};

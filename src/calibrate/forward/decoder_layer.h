@@ -37,7 +37,7 @@ class DecoderLayer {
   static std::uint64_t bytes_to_run(const TextModel& text);
 
   // Replaces hidden states by those after the layer. `hidden` has whole windows of `length` tokens.
-  Result<void> run(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
+  Result<void> run(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
                    const SeeInputs& see) const;
 
   // Calls change(linear) for every linear layer, experts included.
@@ -53,14 +53,15 @@ class DecoderLayer {
   Result<GatedMlp> load_expert(std::uint64_t expert) const;
   Result<std::vector<float>> load_norm(const std::string& tensor, std::uint64_t size) const;
 
-  Result<void> run_attention(const Products32& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
-                             const SeeInputs& see) const;
-  Result<void> run_mlp(const Products32& products, std::span<float> hidden, const SeeInputs& see) const;
-  Result<void> run_experts(const Products32& products, std::span<const float> inputs, std::span<float> outputs,
+  Result<void> run_attention(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
+                             std::uint64_t length, const SeeInputs& see) const;
+  Result<void> run_mlp(const ParallelProducts& products, std::span<float> hidden, const SeeInputs& see) const;
+  Result<void> run_experts(const ParallelProducts& products, std::span<const float> inputs, std::span<float> outputs,
                            const SeeInputs& see) const;
   // hidden += outputs, after a norm if the model has one there.
-  void add(const Products32& products, std::span<float> outputs, const std::vector<float>& norm, std::span<float> hidden) const;
-  void normalize(const Products32& products, const float* in, std::uint64_t rows, const std::vector<float>& norm,
+  void add(const ParallelProducts& products, std::span<float> outputs, const std::vector<float>& norm,
+           std::span<float> hidden) const;
+  void normalize(const ParallelProducts& products, const float* in, std::uint64_t rows, const std::vector<float>& norm,
                  float* out) const;
 
   const TextModel* text_;

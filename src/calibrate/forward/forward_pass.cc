@@ -32,7 +32,7 @@ Result<ForwardPass> ForwardPass::make(const Model& model, const TokenWindows& to
   return ForwardPass(std::move(text), model, tokens, {.blas = blas, .threads = threads}, std::move(hidden), memory);
 }
 
-ForwardPass::ForwardPass(TextModel text, const Model& model, const TokenWindows& tokens, const Products32& products,
+ForwardPass::ForwardPass(TextModel text, const Model& model, const TokenWindows& tokens, const ParallelProducts& products,
                          HiddenStates hidden, const PassMemory& memory)
     : text_(std::move(text)),
       reader_(model, products.threads),

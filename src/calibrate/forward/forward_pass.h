@@ -34,7 +34,7 @@ class ForwardPass {
 
   const TextModel& text() const { return text_; }
   const LinearReader& reader() const { return reader_; }
-  const Products32& products() const { return products_; }
+  const ParallelProducts& products() const { return products_; }
   const TokenWindows& tokens() const { return tokens_; }
   const HiddenStates& hidden() const { return hidden_; }
   HiddenStates& hidden() { return hidden_; }
@@ -54,15 +54,15 @@ class ForwardPass {
   Result<void> run_all();
 
  private:
-  ForwardPass(TextModel text, const Model& model, const TokenWindows& tokens, const Products32& products, HiddenStates hidden,
-              const PassMemory& memory);
+  ForwardPass(TextModel text, const Model& model, const TokenWindows& tokens, const ParallelProducts& products,
+              HiddenStates hidden, const PassMemory& memory);
 
   std::uint64_t windows_at_once() const;
 
   TextModel text_;
   LinearReader reader_;
   const TokenWindows& tokens_;
-  Products32 products_;
+  ParallelProducts products_;
   HiddenStates hidden_;
   PassMemory memory_;
   RopeTable rope_;

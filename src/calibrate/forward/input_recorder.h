@@ -17,7 +17,7 @@ namespace ballast {
 // Adds up statistics of the inputs of linear layers, as a timecalib.v1 file has them.
 class InputRecorder {
  public:
-  InputRecorder(const Products32& products, bool hessian) : products_(products), hessian_(hessian) {}
+  InputRecorder(const ParallelProducts& products, bool hessian) : products_(products), hessian_(hessian) {}
 
   // Weights that share their inputs are always given together. All of them get the statistics.
   void see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns);
@@ -41,7 +41,7 @@ class InputRecorder {
   void add_sums(Inputs& into, const float* inputs, std::uint64_t tokens) const;
   void add_hessian(Inputs& into, const float* inputs, std::uint64_t tokens) const;
 
-  const Products32& products_;
+  const ParallelProducts& products_;
   bool hessian_;
   std::map<std::string, Inputs, std::less<>> layers_;  // by the first weight
 };

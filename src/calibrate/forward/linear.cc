@@ -70,7 +70,7 @@ Result<Linear> LinearReader::linear(const std::string& module, std::uint64_t out
   return made;
 }
 
-void Products32::run(const Linear& linear, const float* inputs, std::uint64_t tokens, float* outputs) const {
+void ParallelProducts::run(const Linear& linear, const float* inputs, std::uint64_t tokens, float* outputs) const {
   // Columns of the result, in multiples of what the kernels of BLAS take at once.
   constexpr std::uint64_t kLeast = 64;
   const std::uint64_t share = ceil_div(ceil_div(linear.out, thread_count(threads)), kLeast) * kLeast;

@@ -53,7 +53,7 @@ class LinearReader {
 };
 
 // Runs matrix products on several threads.
-struct Products32 {
+struct ParallelProducts {
   const Blas& blas;
   unsigned threads;
 

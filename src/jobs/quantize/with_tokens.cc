@@ -41,7 +41,7 @@ Result<void> check_calibration_tokens(const QuantizeOptions& options) {
     return fail(Errc::kInvalidArgument, "calibration and calibration_tokens exclude each other");
   }
   if (!is_search(options.config.method)) {
-    return fail(Errc::kInvalidArgument, "calibration_tokens needs method auto or search, not {}", name(options.config.method));
+    return fail(Errc::kInvalidArgument, "method is {}, calibration_tokens needs auto or search", name(options.config.method));
   }
   return {};
 }
