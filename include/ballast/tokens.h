@@ -24,8 +24,12 @@ inline constexpr std::uint64_t kDefaultWindow = 512;
 // Cuts the ids of a text into windows. A text that is shorter than a window is a window of its own.
 Result<TokenWindows> cut_windows(std::vector<std::uint32_t> ids, std::uint64_t length, const std::string& path = "<tokens>");
 
-// Reads token ids from an .npy file, from a SafeTensors file with one tensor, or from a text file with numbers. Ids in two
-// dimensions have a window in each row, and `length` is not used; others are cut into windows of `length`.
+// Makes windows of ids in an array of one or two dimensions: of two, each row is a window, and `length` is not used.
+Result<TokenWindows> make_windows(std::vector<std::uint32_t> ids, std::span<const std::uint64_t> shape, std::uint64_t length,
+                                  const std::string& path = "<tokens>");
+
+// Reads token ids from an .npy file, from a SafeTensors file with one tensor, or from a text file with numbers, and makes
+// windows of them as make_windows() does.
 Result<TokenWindows> read_tokens(const std::string& path, std::uint64_t length = kDefaultWindow);
 
 // Uses at most `count` windows, evenly spread over all.

@@ -119,20 +119,28 @@ Result<TokenWindows> cut_windows(std::vector<std::uint32_t> ids, std::uint64_t l
   return windows;
 }
 
+Result<TokenWindows> make_windows(std::vector<std::uint32_t> ids, std::span<const std::uint64_t> shape, std::uint64_t length,
+                                  const std::string& path) {
+  if (shape.size() == 1) return cut_windows(std::move(ids), length, path);
+  if (shape.size() != 2) {
+    return fail(Errc::kUnsupported, "{}: shape {}; token ids have one or two dimensions", escape(path), to_string(shape));
+  }
+  if (ids.empty() || shape[1] < 2) {
+    return fail(Errc::kCorrupt, "{}: shape {}; each row needs at least 2 tokens", escape(path), to_string(shape));
+  }
+  if (ids.size() % shape[1] != 0 || ids.size() / shape[1] != shape[0]) {
+    return fail(Errc::kInvalidArgument, "{}: {} ids do not have shape {}", escape(path), ids.size(), to_string(shape));
+  }
+  return TokenWindows{.ids = std::move(ids), .length = shape[1], .path = path};
+}
+
 Result<TokenWindows> read_tokens(const std::string& path, std::uint64_t length) {
   auto array = read_array(path);
   if (!array) {
     const bool is_named = array.error().message.starts_with(escape(path));
     return is_named ? std::unexpected(std::move(array.error())) : fail_at(escape(path), std::move(array.error()));
   }
-  if (array->shape.size() == 1) return cut_windows(std::move(array->ids), length, path);
-  if (array->shape.size() != 2) {
-    return fail(Errc::kUnsupported, "{}: shape {}; token ids have one or two dimensions", escape(path), to_string(array->shape));
-  }
-  if (array->ids.empty() || array->shape[1] < 2) {
-    return fail(Errc::kCorrupt, "{}: shape {}; each row needs at least 2 tokens", escape(path), to_string(array->shape));
-  }
-  return TokenWindows{.ids = std::move(array->ids), .length = array->shape[1], .path = path};
+  return make_windows(std::move(array->ids), array->shape, length, path);
 }
 
 TokenWindows spread_windows(TokenWindows tokens, std::uint64_t count) {

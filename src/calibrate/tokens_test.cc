@@ -44,6 +44,14 @@ TEST(Tokens, RowsAreWindowsWhateverTheLength) {
   }
 }
 
+TEST(Tokens, ArrayHasTheShapeOfItsIds) {
+  const std::vector<std::uint64_t> shape{2, 3};
+  const auto tokens = make_windows({1, 2, 3, 4, 5, 6}, shape, 2);
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  EXPECT_EQ(tokens->count(), 2U);
+  EXPECT_TRUE(fails(make_windows({1, 2, 3, 4}, shape, 2), Errc::kInvalidArgument, "<tokens>: 4 ids do not have shape [2, 3]"));
+}
+
 TEST(Tokens, SpreadWindowsAreFromAllOfTheText) {
   const auto tokens = spread_windows(*cut_windows({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 2), 2);
   EXPECT_THAT(tokens.ids, ElementsAre(0, 1, 4, 5));

@@ -22,12 +22,23 @@ from ballast._errors import (
     UnsupportedError,
     WriteError,
 )
+from ballast._evaluate import calibrate, calibrate_async, evaluate, evaluate_async
 from ballast._inspect import Component, components, inspect
 from ballast._metadata import edit_metadata, edit_metadata_async
 from ballast._model import Model, from_bytes, open
 from ballast._quantize import quantize, quantize_async, validate, validate_async
 from ballast._quantized_weights import QuantizedWeight, QuantizedWeights, load_quantized_weights
-from ballast._reports import CalibrationReport, ComponentReport, ConvertReport, LayerReport, QuantizeReport, VerifyReport
+from ballast._reports import (
+    AgainstReport,
+    CalibrateReport,
+    CalibrationReport,
+    ComponentReport,
+    ConvertReport,
+    EvaluateReport,
+    LayerReport,
+    QuantizeReport,
+    VerifyReport,
+)
 from ballast._save import save, save_async, serialize
 from ballast._tensor import Tensor
 from ballast._to_arrow import to_arrow
@@ -36,13 +47,15 @@ from ballast._verify import verify, verify_async
 __version__: str = _core.__version__
 
 __all__ = [
-    "ArgumentError", "BallastError", "BelowMinimumError", "CalibrationReport", "CancelledError", "Component", "ComponentReport", "ConvertReport", "CorruptError",
-    "DiffReport", "DownloadReport", "DownloadedFile", "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport",
-    "QuantizeSettings", "QuantizedWeight", "QuantizedWeights", "ReadError", "Tensor", "TensorDifference", "TensorNotFoundError",
-    "UnsupportedError", "VerifyReport", "WriteError", "components", "convert", "convert_async", "dequantize",
-    "dequantize_async", "diff", "diff_async", "download", "download_async", "edit_metadata", "edit_metadata_async", "from_bytes",
-    "inspect", "load_quantized_weights", "open", "quantize", "quantize_async", "save", "save_async", "serialize", "to_arrow",
-    "validate", "validate_async", "verify", "verify_async",
+    "AgainstReport", "ArgumentError", "BallastError", "BelowMinimumError", "CalibrateReport", "CalibrationReport",
+    "CancelledError", "Component", "ComponentReport", "ConvertReport", "CorruptError", "DiffReport", "DownloadReport",
+    "DownloadedFile", "EvaluateReport", "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport",
+    "QuantizeSettings", "QuantizedWeight", "QuantizedWeights", "ReadError", "Tensor", "TensorDifference",
+    "TensorNotFoundError", "UnsupportedError", "VerifyReport", "WriteError", "calibrate", "calibrate_async", "components",
+    "convert", "convert_async", "dequantize", "dequantize_async", "diff", "diff_async", "download", "download_async",
+    "edit_metadata", "edit_metadata_async", "evaluate", "evaluate_async", "from_bytes", "inspect", "load_quantized_weights",
+    "open", "quantize", "quantize_async", "save", "save_async", "serialize", "to_arrow", "validate", "validate_async",
+    "verify", "verify_async",
 ]  # fmt: skip
 
 for _name in __all__:

@@ -15,6 +15,7 @@ from ballast._reports import QuantizeReport, quantize_report_of
 from ballast._sources import Source, core_source
 from ballast._tensor import Path
 from ballast._threads import in_thread
+from ballast._tokens import Tokens, windows_of
 
 _SETTINGS = {setting.name for setting in fields(QuantizeConfig)}
 
@@ -26,6 +27,8 @@ def quantize(
     *,
     bits: int | None = None,
     calibration: Path | None = None,
+    calibration_tokens: Tokens | None = None,
+    calibration_text: Path | None = None,
     sync: bool = True,
     resume: bool = False,
     force: bool = False,
@@ -45,7 +48,9 @@ def quantize(
         directory: The directory to write. It appears under its name only when it is complete.
         config: Settings. Those given as arguments take precedence.
         bits: A short name of the setting bit_width.
-        calibration: A file of statistics, as written by ballast.calibration.Recorder.
+        calibration: A file of statistics, as written by calibrate() or ballast.calibration.Recorder.
+        calibration_tokens: Calibrate a language model layer by layer with these token ids, which are as `tokens` in evaluate().
+        calibration_text: The same with a text file, as `text` in evaluate().
         sync: Wait until the data is on the disk.
         resume: Keep partial output if the work is interrupted, and resume from it.
         force: Write into a directory that has other files, which stay.
@@ -64,12 +69,16 @@ def quantize(
             raise TypeError(f"quantize() got an unexpected keyword argument {name!r}")
     sources = [] if config is None else [config._given]
     sources.append(as_fields(_with_bits(settings, bits)))
+    windows = None
+    if calibration_tokens is not None or calibration_text is not None:
+        windows = windows_of(source, calibration_tokens, calibration_text, length=512, prefix="calibration_")
     with ExitStack() as stack:
         made = _core.quantize(
             core_source(stack, source, component=component, variant=variant),
             path_of(directory),
             config=sources,
             calibration=None if calibration is None else path_of(calibration),
+            calibration_tokens=windows,
             **checked(sync=sync, resume=resume, force=force, component=component, variant=variant),
             progress=stack.enter_context(watched(progress, "quantizing")),
         )

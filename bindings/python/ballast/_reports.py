@@ -171,6 +171,89 @@ class VerifyReport:
         return _html.page("VerifyReport", self._facts(), *parts)
 
 
+@dataclass(frozen=True, repr=False)
+class AgainstReport:
+    """How the predictions of a model differ from those of its original. KL divergences are in nats."""
+
+    perplexity: float  #: of the original
+    perplexity_ratio: float  #: of the model to the original
+    kl_mean: float  #: of the model's predictions from the original's
+    kl_stderr: float  #: standard error of kl_mean
+    kl_p99: float  #: 99 % of the tokens have at most this
+    top1_agreement: float  #: share of tokens for which both find the same next token most likely
+    worst_layer: int  #: the layer after which the hidden states differ most
+    layer_errors: list[float]  #: after each layer, relative RMS difference of the hidden states
+    kl: list[float]  #: of each scored token, in order
+
+    def _facts(self) -> list[str]:
+        return [
+            f"perplexity ratio {self.perplexity_ratio:.4f}",
+            f"KL {self.kl_mean:.4g} ± {self.kl_stderr:.2g}",
+            f"top-1 agreement {self.top1_agreement:.2%}",
+        ]
+
+    def __repr__(self) -> str:
+        return f"AgainstReport({', '.join(self._facts())})"
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluateReport:
+    """The result of evaluate()."""
+
+    perplexity: float
+    perplexity_stderr: float  #: its standard error
+    loss: float  #: mean negative log likelihood of the next token
+    tokens: int  #: scored: all but the first of each window
+    windows: int
+    length: int  #: of a window
+    unused_tokens: int  #: at the end, which fill no window
+    against: AgainstReport | None
+    warnings: list[str]
+
+    def _facts(self) -> list[str]:
+        facts = [f"perplexity {self.perplexity:.4g} ± {self.perplexity_stderr:.2g}", counted(self.tokens, "token")]
+        return facts if self.against is None else facts + self.against._facts()
+
+    def __repr__(self) -> str:
+        return f"EvaluateReport({', '.join(self._facts())})"
+
+    def _repr_html_(self) -> str:
+        errors = [] if self.against is None else self.against.layer_errors
+        layers = _html.table(("after layer", "difference of the hidden states"), enumerate(errors), len(errors))
+        return _html.page("EvaluateReport", self._facts(), layers, _html.notes("Warnings", self.warnings))
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrateReport:
+    """The result of calibrate()."""
+
+    path: str  #: of the file
+    weights: int  #: with statistics
+    tokens: int
+    windows: int
+    layers: int
+    resumed_layers: int  #: finished by an earlier run
+    unused_tokens: int  #: at the end, which fill no window
+    bytes: int  #: size of the file
+    warnings: list[str]
+
+    def _facts(self) -> list[str]:
+        return [counted(self.weights, "weight"), counted(self.tokens, "token"), size_text(self.bytes)]
+
+    def __repr__(self) -> str:
+        return f"CalibrateReport({self.path!r}, {', '.join(self._facts())})"
+
+    def _repr_html_(self) -> str:
+        return _html.page("CalibrateReport", [self.path, *self._facts()], _html.notes("Warnings", self.warnings))
+
+
+def evaluate_report_of(made: dict[str, Any]) -> EvaluateReport:
+    """Make the report from the dict that the core returns."""
+    if made["against"] is not None:
+        made["against"] = AgainstReport(**made["against"])
+    return EvaluateReport(**made)
+
+
 def convert_report_of(made: dict[str, Any]) -> ConvertReport:
     """Make the report from the dict that the core returns."""
     made["components"] = [ComponentReport(**component) for component in made["components"]]

@@ -4,6 +4,7 @@
 
 #include "bytes.h"
 #include "check.h"
+#include "evaluate.h"
 #include "model.h"
 #include "quantize.h"
 #include "write.h"
@@ -14,6 +15,7 @@ NB_MODULE(_core, module) {
   python::bind_bytes(module);
   python::bind_model(module);
   python::bind_write(module);
+  python::bind_evaluate(module);  // before what takes TokenWindows
   python::bind_quantize(module);
   python::bind_check(module);
 }

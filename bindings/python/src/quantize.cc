@@ -17,6 +17,7 @@
 #include <ballast/quantize.h>
 #include <ballast/quantized_weights.h>
 #include <ballast/text.h>
+#include <ballast/tokens.h>
 #include <ballast/weights.h>
 
 #include "bytes.h"
@@ -130,11 +131,15 @@ nb::dict describe(const QuantizeReport& report) {
 
 // `source` is an open model or a path.
 nb::dict quantize(const nb::object& source, const FsPath& directory, const std::vector<Fields>& config,
-                  const std::optional<FsPath>& calibration, bool sync, bool resume, bool force, const std::string& component,
-                  const std::string& variant, nb::object progress) {
+                  const std::optional<FsPath>& calibration, const TokenWindows* calibration_tokens, bool sync, bool resume,
+                  bool force, const std::string& component, const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
-  const QuantizeOptions options{.config = config_of(config),
+  const QuantizeConfig settings = config_of(config);
+  std::optional<TokenWindows> tokens;
+  if (calibration_tokens != nullptr) tokens = spread_windows(*calibration_tokens, settings.calibration_samples);
+  const QuantizeOptions options{.config = settings,
                                 .calibration = calibration ? calibration->get() : "",
+                                .calibration_tokens = tokens ? &*tokens : nullptr,
                                 .sync = sync,
                                 .resume = resume,
                                 .force = force,
@@ -268,8 +273,8 @@ void bind_quantize(nb::module_& module) {
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
   module.def("quantize", &quantize, nb::arg("source"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
-             nb::arg("calibration").none(), nb::arg("sync"), nb::arg("resume"), nb::arg("force"), nb::arg("component"),
-             nb::arg("variant"), nb::arg("progress").none());
+             nb::arg("calibration").none(), nb::arg("calibration_tokens").none(), nb::arg("sync"), nb::arg("resume"),
+             nb::arg("force"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
   module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
              nb::arg("threads"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
   module.def("describe_weights", &describe_model, nb::arg("path"), nb::arg("component"), nb::arg("variant"));

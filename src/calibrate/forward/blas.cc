@@ -1,7 +1,5 @@
 #include "calibrate/forward/blas.h"
 
-#include <utility>
-
 #include <dlfcn.h>
 
 #include "base/fail.h"
@@ -15,16 +13,9 @@ constexpr int kRowMajor = 101;
 constexpr int kPlain = 111;
 constexpr int kTransposed = 112;
 
-std::string& blas_file() {
-  static std::string file;
-  return file;
-}
-
 int as_int(std::uint64_t size) { return static_cast<int>(size); }
 
 }  // namespace
-
-void set_blas_file(std::string file) { blas_file() = std::move(file); }
 
 Result<Blas> Blas::load_from(const std::string& file) {
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -46,7 +37,12 @@ Result<Blas> Blas::load_from(const std::string& file) {
 }
 
 Result<const Blas*> Blas::load() {
-  static const Result<Blas> blas = load_from(blas_file().empty() ? "libopenblas.so.0" : blas_file());
+  static const Result<Blas> blas = [] {
+    auto of_system = load_from("libopenblas.so.0");
+    if (of_system) return of_system;
+    auto of_python = load_from("libscipy_openblas.so");
+    return of_python ? of_python : of_system;
+  }();
   if (!blas) return std::unexpected(blas.error());
   return &*blas;
 }

@@ -11,7 +11,8 @@ namespace ballast {
 // between processors and versions. All calls are thread-safe and run in the calling thread.
 class Blas {
  public:
-  // Loads the library once for the process, or says what to install. `kUnsupported`.
+  // Loads the library once for the process: the system's, or that of the Python package scipy-openblas32, if that is where the
+  // run path of this code leads. `kUnsupported`, with what to install.
   static Result<const Blas*> load();
   static Result<Blas> load_from(const std::string& file);
 
@@ -52,8 +53,5 @@ class Blas {
   int (*get_threads_)() = nullptr;
   void (*set_threads_)(int) = nullptr;
 };
-
-// Names a file of OpenBLAS to load instead of the system's. Call it before Blas::load().
-void set_blas_file(std::string file);
 
 }  // namespace ballast
