@@ -30,9 +30,9 @@ void attend_head(const Blas& blas, const TextModel& text, std::uint64_t window, 
     const std::uint64_t keys = end - first_key;
     scores.resize((end - first) * keys);
     float* const queries = head.queries + first * head.query_stride;
-    blas.multiply_transposed(end - first, keys, text.head_dim, {queries, head.query_stride},
-                             {head.keys + first_key * head.key_stride, head.key_stride}, text.attention_scale, scores.data(),
-                             keys);
+    blas.multiply_transposed(end - first, keys, text.head_dim, {.values = queries, .stride = head.query_stride},
+                             {.values = head.keys + first_key * head.key_stride, .stride = head.key_stride}, text.attention_scale,
+                             scores.data(), keys);
     for (std::uint64_t token = first; token < end; ++token) {
       const std::span row(scores.data() + (token - first) * keys, keys);
       const std::uint64_t begin = window == 0 || token + 1 < window + first_key ? 0 : token + 1 - window - first_key;
@@ -40,8 +40,8 @@ void attend_head(const Blas& blas, const TextModel& text, std::uint64_t window, 
       softmax(row.subspan(begin, token + 1 - first_key - begin));
       std::ranges::fill(row.subspan(token + 1 - first_key), 0.0F);
     }
-    blas.multiply(end - first, text.head_dim, keys, {scores.data(), keys},
-                  {head.values + first_key * head.key_stride, head.key_stride}, queries, head.query_stride);
+    blas.multiply(end - first, text.head_dim, keys, {.values = scores.data(), .stride = keys},
+                  {.values = head.values + first_key * head.key_stride, .stride = head.key_stride}, queries, head.query_stride);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/dl_error.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -23,7 +24,7 @@ Result<Blas> Blas::load_from(const std::string& file) {
     return fail(Errc::kUnsupported,
                 "cannot load OpenBLAS, which multiplies the matrices: {}; install it (Debian and Ubuntu: apt "
                 "install libopenblas0; pip install scipy-openblas32 for the Python package)",
-                escape(::dlerror()));
+                last_dl_error());
   }
   Blas blas;
   // The library in the Python package scipy-openblas32 has a prefix.

@@ -77,8 +77,9 @@ void ParallelProducts::run(const Linear& linear, const float* inputs, std::uint6
   parallel_for(ceil_div(linear.out, share), threads, [&](unsigned, std::size_t i) {
     const std::uint64_t first = i * share;
     const std::uint64_t count = std::min(share, linear.out - first);
-    blas.multiply_transposed(tokens, count, linear.in, {inputs, linear.in}, {linear.weight.data() + first * linear.in, linear.in},
-                             1.0F, outputs + first, linear.out);
+    blas.multiply_transposed(tokens, count, linear.in, {.values = inputs, .stride = linear.in},
+                             {.values = linear.weight.data() + first * linear.in, .stride = linear.in}, 1.0F, outputs + first,
+                             linear.out);
     if (linear.bias.empty()) return true;
     for (std::uint64_t token = 0; token < tokens; ++token) {
       add_scaled({outputs + token * linear.out + first, count}, linear.bias.data() + first, 1.0F);

@@ -10,6 +10,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/dl_error.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "format/parquet/entry.h"
@@ -28,11 +29,6 @@ fs::path own_file() {
 }
 
 bool is_bare(std::string_view place) { return !place.contains('/'); }
-
-std::string last_dl_error() {
-  const char* const message = ::dlerror();  // NOLINT(concurrency-mt-unsafe): per thread in glibc
-  return message == nullptr ? "unknown error" : escape(message);
-}
 
 Result<const Library*> library_of(void* handle, const std::string& place) {
   const auto interface = reinterpret_cast<decltype(&ballast_parquet_interface)>(::dlsym(handle, "ballast_parquet_interface"));

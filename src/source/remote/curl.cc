@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/dl_error.h"
 #include "base/text.h"
 
 namespace ballast::remote {
@@ -18,11 +19,6 @@ constexpr const char* kAdvice = "install libcurl 7.85 or later (Debian and Ubunt
 
 std::unexpected<std::string> refuse(std::string_view reason) {
   return std::unexpected(fmt::format("cannot load libcurl: {}; {}", reason, kAdvice));
-}
-
-std::string last_dl_error() {
-  const char* const message = ::dlerror();  // NOLINT(concurrency-mt-unsafe): per thread in glibc
-  return message == nullptr ? "unknown error" : escape(message);
 }
 
 }  // namespace
