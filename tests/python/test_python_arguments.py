@@ -34,6 +34,8 @@ CALLS = {
     "to_arrow": lambda at: (ballast.to_arrow, {"source": at.path}),
     "convert": lambda at: (ballast.convert, {"source": WEIGHTS, "path": "a.safetensors", "sync": False}),
     "quantize": lambda at: (ballast.quantize, {"source": WEIGHTS, "directory": "q", "sync": False}),
+    "evaluate": lambda at: (ballast.evaluate, {"model": at.language, "tokens": [1, 2, 3]}),
+    "calibrate": lambda at: (ballast.calibrate, {"model": at.language, "out": "s.safetensors", "tokens": [1, 2, 3], "sync": False}),
     "dequantize": lambda at: (ballast.dequantize, {"quantized": at.parquet, "path": "a.safetensors", "sync": False}),
     "validate": lambda at: (ballast.validate, {"original": at.path, "quantized": at.parquet}),
     "verify": lambda at: (ballast.verify, {"path": at.path}),
@@ -69,7 +71,7 @@ CALLS = {
 
 
 @pytest.fixture(scope="module")
-def at(tmp_path_factory):
+def at(tmp_path_factory, make_model):
     folder = tmp_path_factory.mktemp("arguments")
     path, parquet, mlx = folder / "m.safetensors", folder / "parquet", folder / "mlx"
     ballast.save(WEIGHTS, path, sync=False)
@@ -78,7 +80,7 @@ def at(tmp_path_factory):
     weights = ballast.load_quantized_weights(mlx)
     with RangeServer({"/m.safetensors": path.read_bytes()}) as server:
         uri = f"{server.url}/m.safetensors"
-        yield SimpleNamespace(edited=shutil.copy(path, folder / "edited.safetensors"), path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), weights=weights, uri=uri)
+        yield SimpleNamespace(edited=shutil.copy(path, folder / "edited.safetensors"), path=path, parquet=parquet, mlx=mlx, model=ballast.open(path), language=make_model("--preset", "tiny"), weights=weights, uri=uri)
 
 
 def try_all(function, given):

@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,8 @@ ballast.quantize("x", "y", bits=4, group_size=64, layer_bit_widths={"a": 8}, mod
 ballast.quantize("x", "y", bit_width="4")  # type: ignore[arg-type]
 ballast.quantize("x", "y", method="best")  # type: ignore[arg-type]
 ballast.quantize("x", "y", bitwidth=4)  # type: ignore[call-arg]
+ballast.evaluate("x", tokens=[[1, 2], [3, 4]], against=model)
+ballast.evaluate("x", tokens=7)  # type: ignore[arg-type]
 assert_type(ballast.QuantizeConfig(bit_width=4).replace(bit_width=None), ballast.QuantizeConfig)
 ballast.QuantizeConfig.from_environment(bits=4)  # type: ignore[call-arg]
 DiffusionQuantConfig.from_profile("edge", bit_width="2")  # type: ignore[arg-type]
@@ -88,6 +91,8 @@ DiffusionQuantConfig.from_profile("edge", bit_width="2")  # type: ignore[arg-typ
 async def use() -> None:
     assert_type(await ballast.quantize_async("x", "y", bits=4), ballast.QuantizeReport)
     await ballast.quantize_async("x", "y", bits="4")  # type: ignore[arg-type]
+    assert_type(await ballast.evaluate_async("x", tokens=[1, 2]), ballast.EvaluateReport)
+    assert_type(await ballast.calibrate_async("x", "y", tokens=np.zeros((2, 2), int)), ballast.CalibrateReport)
     assert_type(await ballast.save_async({}, "x"), None)
     assert_type(await ballast.edit_metadata_async("x"), Literal["unchanged", "in place", "rewritten"])
 
@@ -142,9 +147,11 @@ def run_all(samples, names):
         exec(compile(sample, "<sample>", "exec"), names)
 
 
-def test_samples_of_the_guide_run(tmp_path, monkeypatch):
+def test_samples_of_the_guide_run(make_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_sample_model(tmp_path / "model.safetensors")
+    shutil.copytree(make_model("--preset", "tiny"), tmp_path / "qwen3")
+    (tmp_path / "book.txt").write_text("It was a bright cold day in April. " * 40)
     samples = blocks((REPO / "docs/python.md").read_text(), "python")
     assert len(samples) > 5
     run_all(samples, {"__name__": "__main__"})

@@ -80,6 +80,11 @@ class TestEvaluate:
             assert ballast.evaluate(original, tokens=IDS).perplexity == ballast.evaluate(model, tokens=IDS).perplexity
             assert ballast.evaluate(small, tokens=IDS, against=original).against.kl_mean > 0
 
+    def test_open_model_with_stored_codes_is_refused(self, model, tmp_path):
+        ballast.quantize(model, tmp_path / "q", bits=4, format="mlx", group_size=64, sync=False)
+        with ballast.open(tmp_path / "q") as stored, pytest.raises(ballast.UnsupportedError, match="is already quantized"):
+            ballast.evaluate(stored, tokens=IDS)
+
     def test_progress_and_cancellation(self, model):
         seen = []
         ballast.evaluate(model, tokens=IDS, progress=lambda *call: seen.append(call))

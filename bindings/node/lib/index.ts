@@ -31,6 +31,15 @@ export {
   WriteError,
 } from './errors';
 export {
+  type AgainstReport,
+  calibrateModel,
+  type CalibrateOptions,
+  type CalibrateReport,
+  evaluateModel,
+  type EvaluateOptions,
+  type EvaluateReport,
+} from './evaluate';
+export {
   type Component,
   type Defect,
   diffModels,
@@ -79,6 +88,7 @@ export {
   validateModel,
   type ValidateOptions,
 } from './quantize';
+export type { TokenOptions, Tokens } from './tokens';
 export type { ComponentReport, DirectoryOptions } from './work';
 import { native } from './native';
 

@@ -87,6 +87,8 @@ interface Native {
   quantize(source: NativePath | NativeModel, directory: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   dequantize(quantized: NativePath, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   validate(source: NativePath | NativeModel, quantized: NativePath, options: object, progress: NativeProgress): Job<unknown>;
+  evaluate(model: NativePath | NativeModel, against: NativePath | NativeModel | undefined, options: object, progress: NativeProgress): Job<unknown>;
+  calibrate(model: NativePath | NativeModel, path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   verify(path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   inspect(path: NativePath, options: object, progress: NativeProgress): Job<unknown>;
   diff(a: NativePath | NativeModel, b: NativePath | NativeModel, options: object, progress: NativeProgress): Job<unknown>;

@@ -5,6 +5,7 @@ import { ArgumentError } from './errors';
 import { run } from './jobs';
 import type { Modality, ModelPath } from './model';
 import { native } from './native';
+import { givenTokens, type Tokens, tokens } from './tokens';
 import {
   type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions,
 } from './work';
@@ -38,6 +39,10 @@ export interface QuantizeSettings {
 export interface QuantizeOptions extends QuantizeSettings, WorkOptions, DirectoryOptions {
   /** A file with activation statistics. */
   calibration?: ModelPath;
+  /** Token ids with which a language model is calibrated layer by layer. */
+  calibrationTokens?: Tokens;
+  /** A file of these token ids: .npy, .safetensors, or numbers in a text file. */
+  calibrationTokensFile?: ModelPath;
   /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
   /** Keep finished work if interrupted, and resume from it. */
@@ -167,14 +172,15 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
 };
 
 const QUANTIZE_CHECKS = {
-  ...WORK_CHECKS, ...DIRECTORY_CHECKS, calibration: check.path, sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS,
+  ...WORK_CHECKS, ...DIRECTORY_CHECKS, calibration: check.path, calibrationTokens: tokens, calibrationTokensFile: check.path,
+  sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS,
 };
 
 const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /** Replaces the names of settings in a message of the core with their camelCase names. */
 function withCamelNames(message: string): string {
-  return Object.keys(SETTINGS).reduce((said, name) => said.replaceAll(new RegExp(`\\b${snake(name)}\\b`, 'g'), name), message);
+  return [...Object.keys(SETTINGS), 'calibrationTokens'].reduce((said, name) => said.replaceAll(new RegExp(`\\b${snake(name)}\\b`, 'g'), name), message);
 }
 
 /**
@@ -185,7 +191,9 @@ function withCamelNames(message: string): string {
 export async function quantizeModel(source: Source, directory: ModelPath, options?: QuantizeOptions): Promise<QuantizeReport> {
   const to = check.path('directory', directory);
   const checked = check.optionsOf(options, QUANTIZE_CHECKS);
-  const { progress, signal, calibration = '', sync = true, resume = false, force = false, component, variant, bits, ...settings } = checked;
+  const { progress, signal, calibration = '', calibrationTokens: ids, calibrationTokensFile: file, ...others } = checked;
+  const { sync = true, resume = false, force = false, component, variant, bits, ...settings } = others;
+  const calibrationTokens = givenTokens('calibrationTokens', ids, file);
   if (bits !== undefined && settings.bitWidth !== undefined && bits[1] !== settings.bitWidth[1]) {
     throw new ArgumentError(`bits is ${bits[1]} and bitWidth is ${settings.bitWidth[1]}; give one of them`);
   }
@@ -193,7 +201,7 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
   const from = sourceOf('source', source, checked);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
-    const work = { config, calibration, sync, resume, force, component, variant };
+    const work = { config, calibration, calibrationTokens, sync, resume, force, component, variant };
     return await run(progress, signal, (report) => native.quantize(from, to, work, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // other errors name paths and tensors, not settings

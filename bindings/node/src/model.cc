@@ -110,7 +110,7 @@ Result<std::shared_ptr<const Opened>> open_as(Job& job, OpenRequest request) {
     if (request.pretrained) return load_pretrained(request.path, request.options);
     if (!request.decode) return open_stored(request.path, request.options);
     auto weights = Weights::open(request.path, request.options);
-    return weights ? decode(std::move(*weights)) : std::unexpected(std::move(weights.error()));
+    return weights ? decode(std::move(*weights), request.dtype) : std::unexpected(std::move(weights.error()));
   };
   auto model = open();
   if (!model) return std::unexpected(std::move(model.error()));

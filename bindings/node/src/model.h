@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -47,8 +48,9 @@ struct Source {
 
 struct OpenRequest {
   std::string path;
-  bool pretrained = false;  // opens it with load_pretrained()
-  bool decode = false;      // decodes quantized weights
+  bool pretrained = false;     // opens it with load_pretrained()
+  bool decode = false;         // decodes quantized weights
+  std::optional<DType> dtype;  // of decoded weights; default: the original
   OpenOptions options;
 };
 

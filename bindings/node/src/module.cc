@@ -6,6 +6,7 @@
 #include <ballast/version.h>
 
 #include "addon.h"
+#include "evaluate.h"
 #include "examine.h"
 #include "model.h"
 #include "quantize.h"
@@ -36,6 +37,7 @@ Napi::Object define_all(Napi::Env env, Napi::Object exports) {
   NativeModel::define(env, exports);
   define_write(env, exports);
   define_quantize(env, exports);
+  define_evaluate(env, exports);
   define_examine(env, exports);
   return exports;
 }

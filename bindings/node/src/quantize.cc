@@ -1,6 +1,7 @@
 #include "quantize.h"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "addon.h"
 #include "errors.h"
 #include "model.h"
+#include "tokens.h"
 #include "values.h"
 #include "write.h"
 
@@ -102,7 +104,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   return made;
 }
 
-// (source, directory, {config, calibration, sync, resume, force}, progress)
+// (source, directory, {config, calibration, calibrationTokens, sync, resume, force}, progress)
 Napi::Value quantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const std::array fields{fields_of(given.Get("config"))};
@@ -114,9 +116,17 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
                                 .resume = flag(given, "resume"),
                                 .force = flag(given, "force")};
   const auto work = [source = NativeModel::source_of(info[0]), directory = text_of(info[1]), options,
-                     open = open_options(given)](Job& job) {
+                     given_tokens = given_tokens_of(given.Get("calibrationTokens")),
+                     open = open_options(given)](Job& job) -> Result<QuantizeReport> {
     QuantizeOptions all = options;
     all.work = job.work();
+    std::optional<TokenWindows> tokens;
+    if (given_tokens) {
+      auto opened = given_tokens->windows();
+      if (!opened) return std::unexpected(std::move(opened.error()));
+      tokens = spread_windows(std::move(*opened), options.config.calibration_samples);
+      all.calibration_tokens = &*tokens;
+    }
     if (source.path() == nullptr)
       return source.with(job, [&](const Model& model) { return quantize_model(model, directory, all); });
     OpenOptions from = open;

@@ -40,9 +40,10 @@ const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'ex
 const QUANTIZE = [
   'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
-  'calibrationSamples', 'calibration', 'sync', 'resume', 'force',
+  'calibrationSamples', 'calibration', 'calibrationTokens', 'calibrationTokensFile', 'sync', 'resume', 'force',
 ];
 const DEQUANTIZE = ['dtype', 'format', 'maxShardSize', 'sync', 'force', 'threads', 'memoryLimit'];
+const RUN = ['tokens', 'tokensFile', 'length', 'threads', 'memoryLimit'];
 const FAST = { sync: false };
 const ARRAYS = () => ({ a: new Float32Array(2) });
 
@@ -57,6 +58,11 @@ const CALLS: Record<string, Call> = {
   tensorOf: { use: ballast.tensorOf, works: () => [new Float32Array(2), [2], 'F32'] },
   convertModel: { use: ballast.convertModel, works: () => [sample, 'b.safetensors', FAST], options: [...WATCH, ...DIRECTORY, ...CONVERT] },
   quantizeModel: { use: ballast.quantizeModel, works: () => [sample, 'q', { groupSize: 32, ...FAST }], options: [...WATCH, ...DIRECTORY, ...QUANTIZE] },
+  evaluateModel: { use: ballast.evaluateModel, works: () => [qwen3, { tokens: [1, 2, 3] }], options: [...WATCH, ...DIRECTORY, ...RUN, 'against'] },
+  calibrateModel: {
+    use: ballast.calibrateModel, works: () => [qwen3, 's.safetensors', { tokens: [1, 2, 3], ...FAST }],
+    options: [...WATCH, ...DIRECTORY, ...RUN, 'samples', 'hessian', 'resume', 'sync'],
+  },
   validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, ...DIRECTORY, 'minAccuracy', 'threads'] },
   dequantizeModel: { use: ballast.dequantizeModel, works: () => [parquet, 'e.safetensors', FAST], options: [...WATCH, 'component', ...DEQUANTIZE] },
   verifyModel: { use: ballast.verifyModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'values', 'sha256', 'threads'] },

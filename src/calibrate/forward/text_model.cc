@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "calibrate/forward/text_config.h"
+#include "scheme/foreign.h"
 
 namespace ballast {
 namespace {
@@ -251,6 +252,7 @@ Result<TextModel> read_text_model(const Model& model, const TextConfig& config) 
 
 Result<TextModel> TextModel::make(const Model& model) {
   const std::string path = escape(model.path());
+  TRY(refuse_codes(model));
   if (!model.config()) return fail(Errc::kUnsupported, "{}: no config.json, which describes the architecture", path);
   simdjson::dom::parser parser;
   auto config = TextConfig::parse(parser, model.config()->json);
