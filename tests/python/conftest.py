@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,9 @@ PACKAGE = Path(os.environ.get("BALLAST_BUILD_DIR", ROOT / "build" / "release")).
 sys.path.insert(0, str(PACKAGE))
 os.environ["PYTHONPATH"] = str(PACKAGE)
 
+# The background jobs of a shell ignore Ctrl-C, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # PyTorch needs NumPy 1, so that its tests run in an environment of their own, .venv-torch.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
 
@@ -25,7 +29,7 @@ def build_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def probe(build_dir):
-    """probe(request) -> the answer of tests/probe.cc, which says what requests there are."""
+    """probe(request) -> the response of tests/probe.cc, which lists the requests."""
     with subprocess.Popen(
         [build_dir / "tests" / "probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as process:
@@ -33,9 +37,9 @@ def probe(build_dir):
         def ask(request: str) -> dict:
             process.stdin.write(request + "\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
-            assert answer, f"the probe ended on: {request}"
-            return json.loads(answer)
+            response = process.stdout.readline()
+            assert response, f"the probe ended on: {request}"
+            return json.loads(response)
 
         yield ask
 

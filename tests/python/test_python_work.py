@@ -171,8 +171,7 @@ class TestProgress:
 class TestCtrlC:
     def interrupt(self, program, *arguments, ready=lambda process: None):
         """Run a program, interrupt it when it has printed a line and is ready, and return what else it printed."""
-        # A shell that runs the tests in the background makes its children ignore SIGINT.
-        program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program)
+        program = textwrap.dedent(program)
         command = [sys.executable, "-c", program, *arguments]
         with subprocess.Popen(command, env={"PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline()
