@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numbers>
 #include <span>
-
-#include <ballast/convert.h>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "calibrate/forward/text_config.h"
+#include "convert/kernels.h"
 #include "scheme/foreign.h"
 
 namespace ballast {
@@ -164,13 +163,10 @@ Result<void> read_experts(TextModel& text, const TextConfig& config) {
 }
 
 Result<void> check_sizes(const TextModel& text) {
-  struct Size {
-    std::string_view name;
-    std::uint64_t value;
-  };
+  using Size = std::pair<std::string_view, std::uint64_t>;
   for (const auto& [name, value] :
-       {Size{"vocab_size", text.vocab}, Size{"hidden_size", text.hidden}, Size{"intermediate_size", text.intermediate},
-        Size{"num_attention_heads", text.heads}, Size{"num_key_value_heads", text.kv_heads}, Size{"head_dim", text.head_dim}}) {
+       {Size("vocab_size", text.vocab), Size("hidden_size", text.hidden), Size("intermediate_size", text.intermediate),
+        Size("num_attention_heads", text.heads), Size("num_key_value_heads", text.kv_heads), Size("head_dim", text.head_dim)}) {
     if (value == 0 || value > kMostSize) return fail(Errc::kCorrupt, "{} is {}, it must be 1 to {}", name, value, kMostSize);
   }
   if (text.heads > kMostSize / text.head_dim) {
@@ -209,10 +205,10 @@ Result<void> find_names(TextModel& text, const Model& model, bool is_tied) {
 
 // Gemma multiplies embeddings by √hidden as BF16.
 float rounded_to_bf16(float value) {
-  std::uint16_t code = 0;
-  static_cast<void>(convert_values(DType::kF32, std::as_bytes(std::span(&value, 1)), DType::kBF16,
-                                   std::as_writable_bytes(std::span(&code, 1))));
-  return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
+  std::array<std::byte, sizeof(std::uint16_t)> code{};
+  from_f32(DType::kBF16, std::as_bytes(std::span(&value, 1)).data(), 1, code.data(), Stores::kOrdinary);
+  to_f32(DType::kBF16, code.data(), 1, std::as_writable_bytes(std::span(&value, 1)).data(), Stores::kOrdinary);
+  return value;
 }
 
 Result<TextModel> read_text_model(const Model& model, const TextConfig& config) {
