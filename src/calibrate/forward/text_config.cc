@@ -1,5 +1,6 @@
 #include "calibrate/forward/text_config.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -29,6 +30,10 @@ std::optional<element> TextConfig::find(std::string_view name) const {
     if (scope[name].get(value) == simdjson::SUCCESS && !value.is_null()) return value;
   }
   return std::nullopt;
+}
+
+bool TextConfig::mentions(std::string_view name) const {
+  return std::ranges::any_of(scopes_, [&](const object& scope) { return scope[name].error() == simdjson::SUCCESS; });
 }
 
 void TextConfig::reject(std::string_view name, element value, std::string_view expected) const {

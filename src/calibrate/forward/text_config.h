@@ -21,6 +21,7 @@ class TextConfig {
 
   std::string model_type() const { return text("model_type").value_or(""); }
   bool has(std::string_view name) const { return find(name).has_value(); }
+  bool mentions(std::string_view name) const;  // perhaps as null, which all else takes for absent
   std::uint64_t whole(std::string_view name, std::optional<std::uint64_t> otherwise) const;
   double number(std::string_view name, double otherwise) const;
   bool flag(std::string_view name, bool otherwise) const;

@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "calibrate/forward/text_config.h"
 #include "convert/kernels.h"
+#include "calibrate/forward/text_names.h"
 #include "scheme/foreign.h"
 
 namespace ballast {
@@ -60,11 +61,19 @@ std::unexpected<Error> unsupported(std::string_view what) {
 
 // Settings that would change the result, and that no supported model has.
 Result<void> refuse_unknown(const TextConfig& config) {
-  for (const std::string_view name : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv", "logit_scale",
-                                      "embedding_multiplier", "residual_multiplier", "attention_multiplier", "no_rope_layers"}) {
+  for (const std::string_view name :
+       {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv", "logit_scale", "logits_scaling", "embedding_multiplier",
+        "residual_multiplier", "attention_multiplier", "no_rope_layers", "scale_emb", "scale_depth"}) {
     if (config.has(name)) return unsupported(fmt::format("the config has {}, which is not supported", name));
   }
-  if (config.number("partial_rotary_factor", 1) != 1) return unsupported("partial_rotary_factor is not 1");
+  for (const std::string_view name : {"rope_traditional", "rope_interleaved", "use_bidirectional_attention"}) {
+    if (config.flag(name, false)) return unsupported(fmt::format("{} is true, which is not supported", name));
+  }
+  return {};
+}
+
+Result<void> refuse_partial(const std::optional<TextConfig>& settings) {
+  if (settings && settings->number("partial_rotary_factor", 1) != 1) return unsupported("partial_rotary_factor is not 1");
   return {};
 }
 
@@ -81,12 +90,29 @@ double stretch(double frequency, const TextConfig& scaling) {
   return (1 - share) * frequency / factor + share * frequency;
 }
 
-Result<Rope> make_rope(double theta, std::uint64_t head_dim, const std::optional<TextConfig>& scaling) {
-  std::string type = "default";
-  if (scaling) type = scaling->text("rope_type").value_or(scaling->text("type").value_or("default"));
+Result<std::string> rope_type(const TextConfig& scaling) {
+  const auto old_name = scaling.text("type");
+  const std::string type = scaling.text("rope_type").value_or(old_name.value_or("default"));
+  if (old_name && *old_name != type) return fail(Errc::kCorrupt, "rope_type is {}, type is {}", quote(type), quote(*old_name));
   if (type != "default" && type != "linear" && type != "llama3") {
     return unsupported(fmt::format("rope type {} is not supported: it must be default, linear or llama3", quote(type)));
   }
+  if (type == "default") return type;
+  if (const double factor = scaling.number("factor", 0); !(factor > 0) || !std::isfinite(factor)) {
+    return fail(Errc::kCorrupt, "the factor of rope type {} is {}, it must be above 0", quote(type), factor);
+  }
+  const double low = scaling.number("low_freq_factor", 1);
+  const double high = scaling.number("high_freq_factor", 4);
+  if (!(low > 0 && high > low)) {
+    return fail(Errc::kCorrupt, "low_freq_factor is {}, high_freq_factor is {}: they must be above 0, and the second larger", low,
+                high);
+  }
+  return type;
+}
+
+Result<Rope> make_rope(double theta, std::uint64_t head_dim, const std::optional<TextConfig>& scaling) {
+  TRY(refuse_partial(scaling));
+  const std::string type = scaling ? TRY(rope_type(*scaling)) : "default";
   if (!(theta > 0) || !std::isfinite(theta)) return fail(Errc::kCorrupt, "rope_theta is {}, it must be above 0", theta);
   Rope rope;
   for (std::uint64_t j = 0; j < head_dim / 2; ++j) {
@@ -99,7 +125,9 @@ Result<Rope> make_rope(double theta, std::uint64_t head_dim, const std::optional
 }
 
 Result<void> read_ropes(TextModel& text, const TextConfig& config, const TextFamily& family) {
+  TRY(refuse_partial(config));
   const auto parameters = config.section("rope_parameters");  // transformers 5
+  TRY(refuse_partial(parameters));
   const auto full = parameters ? parameters->section("full_attention") : std::nullopt;
   const auto local = parameters ? parameters->section("sliding_attention") : std::nullopt;
   const auto& settings = full ? full : parameters;
@@ -112,36 +140,53 @@ Result<void> read_ropes(TextModel& text, const TextConfig& config, const TextFam
   return {};
 }
 
+// The kind of attention of each layer; empty if the config has none.
+Result<std::vector<std::string>> layer_types(const TextConfig& config, std::uint64_t layers) {
+  std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && types.size() != layers) {
+    return fail(Errc::kCorrupt, "layer_types has {} entries, num_hidden_layers is {}", types.size(), layers);
+  }
+  for (const std::string& type : types) {
+    if (type == "sliding_attention" || type == "full_attention") continue;
+    return unsupported(fmt::format("layer type {} is not supported", quote(type)));
+  }
+  return types;
+}
+
+// The window of the layers that slide; 0 if none do.
+Result<std::uint64_t> sliding_window(const TextConfig& config, const TextFamily& family, bool has_types) {
+  const bool is_qwen = family.model_type.starts_with("qwen");
+  const bool is_mistral = family.model_type == "mistral";
+  const std::uint64_t fallback = is_mistral && !config.mentions("sliding_window") ? 4096 : 0;
+  const std::uint64_t window = config.whole("sliding_window", fallback);
+  if (!is_qwen) return family.model_type == "llama" && !has_types ? 0 : window;
+  if (!config.flag("use_sliding_window", false)) return 0;
+  if (window == 0) return fail(Errc::kCorrupt, "use_sliding_window is true, but sliding_window is missing");
+  // Versions of the original program disagree about which layers slide.
+  if (family.has_experts && !has_types) return unsupported("use_sliding_window is true without layer_types");
+  return window;
+}
+
 Result<void> read_layers(TextModel& text, const TextConfig& config, const TextFamily& family) {
   const std::uint64_t count = config.whole("num_hidden_layers", std::nullopt);
   if (count == 0 || count > kMostLayers)
     return fail(Errc::kCorrupt, "num_hidden_layers is {}, it must be 1 to {}", count, kMostLayers);
-  const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && types.size() != count) {
-    return fail(Errc::kCorrupt, "layer_types has {} entries, num_hidden_layers is {}", types.size(), count);
-  }
-  const std::uint64_t window = config.whole("sliding_window", 0);
-  const bool is_qwen = family.model_type.starts_with("qwen");
-  const bool uses_window = is_qwen ? config.flag("use_sliding_window", false) : window > 0 && family.model_type != "llama";
-  const std::uint64_t first_local = is_qwen ? config.whole("max_window_layers", 28) : 0;
+  const std::vector<std::string> types = TRY(layer_types(config, count));
+  const std::uint64_t window = TRY(sliding_window(config, family, !types.empty()));
+  const std::uint64_t first_local = family.model_type.starts_with("qwen") ? config.whole("max_window_layers", 28) : 0;
   const std::uint64_t pattern = config.whole("sliding_window_pattern", config.whole("_sliding_window_pattern", 6));
   if (pattern == 0) return fail(Errc::kCorrupt, "sliding_window_pattern is 0");
   const std::uint64_t step = config.whole("decoder_sparse_step", 1);
   const std::vector<std::uint64_t> dense = config.wholes("mlp_only_layers");
   for (std::uint64_t i = 0; i < count; ++i) {
-    TextLayer layer;
-    bool is_local = uses_window && i >= first_local;
+    bool is_local = window > 0 && i >= first_local;
     if (family.is_gemma) is_local = (i + 1) % pattern != 0;
-    if (!types.empty()) {
-      is_local = types[i] == "sliding_attention";
-      if (!is_local && types[i] != "full_attention")
-        return unsupported(fmt::format("layer type {} is not supported", quote(types[i])));
-    }
-    if (is_local && window == 0) return fail(Errc::kCorrupt, "layer {} has sliding attention, but sliding_window is missing", i);
-    layer.window = is_local ? window : 0;
-    layer.local_rope = is_local && family.is_gemma;
-    layer.has_experts = family.has_experts && step != 0 && (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
-    text.layers.push_back(layer);
+    if (!types.empty()) is_local = types[i] == "sliding_attention";
+    if (is_local && window == 0) return fail(Errc::kCorrupt, "layer {} has sliding attention, but there is no sliding_window", i);
+    text.layers.push_back(
+        {.window = is_local ? window : 0,
+         .local_rope = is_local && family.is_gemma,
+         .has_experts = family.has_experts && step != 0 && (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end()});
   }
   return {};
 }
@@ -181,26 +226,11 @@ Result<void> check_sizes(const TextModel& text) {
 
 Result<void> read_activation(TextModel& text, const TextConfig& config, const TextFamily& family) {
   const std::string fallback = family.is_gemma ? "gelu_pytorch_tanh" : "silu";
-  const std::string name = config.text("hidden_activation").value_or(config.text("hidden_act").value_or(fallback));
+  const std::string name = config.text(family.is_gemma ? "hidden_activation" : "hidden_act").value_or(fallback);
   if (name == "silu" || name == "swish") return {};
   if (name != "gelu_pytorch_tanh") return unsupported(fmt::format("activation {} is not supported", quote(name)));
   text.activation = Activation::kGeluTanh;
   return {};
-}
-
-Result<void> find_names(TextModel& text, const Model& model, bool is_tied) {
-  for (const char* const prefix : {"model.", "", "model.language_model.", "language_model.model."}) {
-    if (!model.has(std::string(prefix) + "embed_tokens.weight")) continue;
-    text.prefix = prefix;
-    text.head = text.prefix + "embed_tokens.weight";
-    const std::string outer = text.prefix.starts_with("language_model.") ? "language_model." : "";
-    if (model.has(outer + "lm_head.weight"))
-      text.head = outer + "lm_head.weight";
-    else if (!is_tied)
-      return fail(Errc::kCorrupt, "no tensor {}, and tie_word_embeddings is false", quote(outer + "lm_head.weight"));
-    return {};
-  }
-  return fail(Errc::kCorrupt, "no tensor 'model.embed_tokens.weight'");
 }
 
 // Gemma multiplies embeddings by √hidden as BF16.
@@ -233,13 +263,14 @@ Result<TextModel> read_text_model(const Model& model, const TextConfig& config) 
   text.query_key_norms = family->query_key_norms;
   text.norms_add_one = text.norms_after = family->is_gemma;
   if (family->is_gemma) text.embedding_scale = rounded_to_bf16(std::sqrt(static_cast<float>(text.hidden)));
-  const double scaled_by = config.number("query_pre_attn_scalar", static_cast<double>(text.head_dim));
-  text.attention_scale = static_cast<float>(1 / std::sqrt(family->is_gemma ? scaled_by : static_cast<double>(text.head_dim)));
+  const double scaled_by = family->is_gemma ? config.number("query_pre_attn_scalar", 256) : static_cast<double>(text.head_dim);
+  if (!(scaled_by > 0)) return fail(Errc::kCorrupt, "query_pre_attn_scalar is {}, it must be above 0", scaled_by);
+  text.attention_scale = static_cast<float>(1 / std::sqrt(scaled_by));
   TRY(read_activation(text, config, *family));
   TRY(read_ropes(text, config, *family));
   TRY(read_layers(text, config, *family));
   if (family->has_experts) TRY(read_experts(text, config));
-  TRY(find_names(text, model, config.flag("tie_word_embeddings", family->is_tied)));
+  TRY(find_names(text, model, config, config.flag("tie_word_embeddings", family->is_tied)));
   if (config.error()) return std::unexpected(*config.error());
   return text;
 }
