@@ -73,12 +73,13 @@ Result<TokenArray> read_numbers(std::string_view text) {
   const auto is_between = [](char c) {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ',' || c == '[' || c == ']';
   };
-  if (std::ranges::count(text, '[') > 1) {
-    return fail(Errc::kUnsupported, "more than one list; save ids in two dimensions as .npy or .safetensors");
-  }
+  std::size_t lists = 0;
   std::size_t line = 1;
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] == '\n') ++line;
+    if (text[at] == '[' && ++lists > 1) {
+      return fail(Errc::kUnsupported, "line {}: more than one list; save ids in two dimensions as .npy or .safetensors", line);
+    }
     if (is_between(text[at])) {
       ++at;
       continue;

@@ -66,7 +66,7 @@ TEST(Tokens, WhatIsNotTokenIdsIsRefused) {
   EXPECT_TRUE(refused("text.txt", "1 2\nHello world", Errc::kUnsupported,
                       "line 2: 'Hello' is not a token id; text must be tokenized first: use --text with the Python package"));
   EXPECT_TRUE(refused("rows.json", "[[1, 2], [3, 4]]", Errc::kUnsupported,
-                      "more than one list; save ids in two dimensions as .npy or .safetensors"));
+                      "line 1: more than one list; save ids in two dimensions as .npy or .safetensors"));
   EXPECT_TRUE(refused("one.txt", "7", Errc::kCorrupt, "1 tokens; at least 2 are needed"));
   EXPECT_TRUE(refused("empty.txt", "", Errc::kCorrupt, "0 tokens; at least 2 are needed"));
   EXPECT_TRUE(refused("floats.npy", npy_header(DType::kF32, std::vector<std::uint64_t>{2}) + std::string(8, '\0'),
