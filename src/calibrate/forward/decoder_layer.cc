@@ -97,9 +97,40 @@ Result<GatedMlp> DecoderLayer::load_expert(std::uint64_t expert) const {
     }
     return reader_->linear(fmt::format("{}.experts.{}.{}", module, expert, experts.old_names ? old_name : name), out, in);
   };
-  return GatedMlp{.gate = TRY(read("gate_proj", "w1", experts.intermediate, text_->hidden)),
-                  .up = TRY(read("up_proj", "w3", experts.intermediate, text_->hidden)),
-                  .down = TRY(read("down_proj", "w2", text_->hidden, experts.intermediate))};
+  GatedMlp mlp{.gate = TRY(read("gate_proj", "w1", experts.intermediate, text_->hidden)),
+               .up = TRY(read("up_proj", "w3", experts.intermediate, text_->hidden)),
+               .down = TRY(read("down_proj", "w2", text_->hidden, experts.intermediate))};
+  std::uint64_t at = expert * 3 * experts.intermediate * text_->hidden;
+  for (Linear* const linear : {&mlp.gate, &mlp.up, &mlp.down}) {
+    if (changed_experts_) TRY(changed_experts_->read(at, linear->weight));
+    at += linear->weight.size();
+  }
+  return mlp;
+}
+
+Result<void> DecoderLayer::change_experts(const std::function<Result<void>(Linear&)>& change) {
+  const std::uint64_t count = text_->experts->count;
+  HiddenStates changed = TRY(HiddenStates::make(count * 3 * text_->experts->intermediate * text_->hidden, 1, 0));
+  std::uint64_t at = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    GatedMlp mlp = TRY(load_expert(i));
+    for (Linear* const linear : {&mlp.gate, &mlp.up, &mlp.down}) {
+      TRY(change(*linear));
+      TRY(changed.write(at, linear->weight));
+      at += linear->weight.size();
+    }
+  }
+  changed_experts_.emplace(std::move(changed));
+  return {};
+}
+
+Result<void> DecoderLayer::change_linears(const std::function<Result<void>(Linear&)>& change) {
+  std::vector<Linear*> linears{&query_, &key_, &value_, &output_, &mlp_.gate, &mlp_.up, &mlp_.down, &router_};
+  for (GatedMlp& expert : experts_) linears.insert(linears.end(), {&expert.gate, &expert.up, &expert.down});
+  for (Linear* const linear : linears) {
+    if (!linear->weight.empty()) TRY(change(*linear));
+  }
+  return text_->layers[index_].has_experts && experts_.empty() ? change_experts(change) : Result<void>();
 }
 
 Result<void> DecoderLayer::load_experts(const std::string& prefix, bool keeps_experts) {

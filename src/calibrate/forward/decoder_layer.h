@@ -10,6 +10,7 @@
 #include <ballast/error.h>
 
 #include "calibrate/forward/attention.h"
+#include "calibrate/forward/hidden_states.h"
 #include "calibrate/forward/linear.h"
 #include "calibrate/forward/text_model.h"
 
@@ -40,9 +41,8 @@ class DecoderLayer {
   Result<void> run(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
                    const SeeInputs& see) const;
 
-  // Calls change(linear) for every linear layer, experts included.
-  template <class Change>
-  Result<void> change_linears(Change&& change);
+  // Calls change(linear) for every linear layer, experts included. Those that are not kept are then read from a temporary file.
+  Result<void> change_linears(const std::function<Result<void>(Linear&)>& change);
 
  private:
   DecoderLayer(const TextModel& text, std::size_t index, const LinearReader& reader)
@@ -51,6 +51,7 @@ class DecoderLayer {
   Result<void> load_attention(const std::string& prefix);
   Result<void> load_experts(const std::string& prefix, bool keeps_experts);
   Result<GatedMlp> load_expert(std::uint64_t expert) const;
+  Result<void> change_experts(const std::function<Result<void>(Linear&)>& change);
   Result<std::vector<float>> load_norm(const std::string& tensor, std::uint64_t size) const;
 
   Result<void> run_attention(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
@@ -79,18 +80,8 @@ class DecoderLayer {
   Linear output_;
   GatedMlp mlp_;
   Linear router_;
-  std::vector<GatedMlp> experts_;  // empty if they are not kept
+  std::vector<GatedMlp> experts_;                // empty if they are not kept
+  std::optional<HiddenStates> changed_experts_;  // one after the other
 };
-
-template <class Change>
-Result<void> DecoderLayer::change_linears(Change&& change) {
-  std::vector<Linear*> linears{&query_, &key_, &value_, &output_, &mlp_.gate, &mlp_.up, &mlp_.down, &router_};
-  for (GatedMlp& expert : experts_) linears.insert(linears.end(), {&expert.gate, &expert.up, &expert.down});
-  for (Linear* const linear : linears) {
-    if (linear->weight.empty()) continue;
-    if (auto changed = change(*linear); !changed) return changed;
-  }
-  return {};
-}
 
 }  // namespace ballast

@@ -26,8 +26,17 @@ std::vector<float> means_of(std::span<const double> sums, std::uint64_t count) {
 }  // namespace
 
 void InputRecorder::see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns) {
-  Inputs& into = layers_[weights.front()];
-  if (into.columns == 0) {
+  auto found = layers_.find(weights.front());
+  if (found == layers_.end()) {
+    if (finished_.contains(weights.front())) return;
+    const std::uint64_t bytes = hessian_ ? columns * columns * sizeof(float) : 0;
+    if (bytes_ > 0 && bytes > most_bytes_ - std::min(most_bytes_, bytes_)) {
+      has_more_ = true;
+      return;
+    }
+    bytes_ += bytes;
+    found = layers_.emplace(weights.front(), Inputs()).first;
+    Inputs& into = found->second;
     into.weights.assign(weights.begin(), weights.end());
     into.columns = columns;
     into.sums.resize(columns);
@@ -36,6 +45,7 @@ void InputRecorder::see(std::span<const std::string> weights, const float* input
     into.highs.assign(columns, -std::numeric_limits<float>::infinity());
     if (hessian_) into.hessian.resize(columns * columns);
   }
+  Inputs& into = found->second;
   into.tokens += tokens;
   add_sums(into, inputs, tokens);
   if (hessian_) add_hessian(into, inputs, tokens);
@@ -66,6 +76,13 @@ void InputRecorder::add_hessian(Inputs& into, const float* inputs, std::uint64_t
     products_.blas.add_products_below(tokens, into.columns, first, count, inputs, into.hessian.data());
     return true;
   });
+}
+
+void InputRecorder::next() {
+  for (const auto& [first, inputs] : layers_) finished_.insert(first);
+  layers_.clear();
+  bytes_ = 0;
+  has_more_ = false;
 }
 
 std::size_t InputRecorder::weights() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,16 +15,21 @@
 
 namespace ballast {
 
-// Adds up statistics of the inputs of linear layers, as a timecalib.v1 file has them.
+// Adds up statistics of the inputs of linear layers, as a timecalib.v1 file has them. Of Hessians that do not fit in `most_bytes`
+// together, some are left to another pass.
 class InputRecorder {
  public:
-  InputRecorder(const ParallelProducts& products, bool hessian) : products_(products), hessian_(hessian) {}
+  InputRecorder(const ParallelProducts& products, bool hessian, std::uint64_t most_bytes)
+      : products_(products), hessian_(hessian), most_bytes_(most_bytes) {}
 
   // Weights that share their inputs are always given together. All of them get the statistics.
   void see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns);
 
   bool empty() const { return layers_.empty(); }
   std::size_t weights() const;
+  // Whether some weights were left to another pass, which next() begins: without those that were recorded.
+  bool has_more() const { return has_more_; }
+  void next();
   // Writes a SafeTensors file.
   Result<void> save(const std::string& path, const Metadata& metadata) const;
 
@@ -43,7 +49,11 @@ class InputRecorder {
 
   const ParallelProducts& products_;
   bool hessian_;
-  std::map<std::string, Inputs, std::less<>> layers_;  // by the first weight
+  std::uint64_t most_bytes_;
+  std::uint64_t bytes_ = 0;  // of Hessians
+  bool has_more_ = false;
+  std::set<std::string, std::less<>> finished_;        // in earlier passes, by the first weight
+  std::map<std::string, Inputs, std::less<>> layers_;  // likewise
 };
 
 }  // namespace ballast

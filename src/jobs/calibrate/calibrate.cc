@@ -22,6 +22,13 @@ namespace {
 
 constexpr std::uint64_t kCalibrationMemory = std::uint64_t{1} << 30;
 
+// What is recorded of each layer.
+struct Recording {
+  bool hessian;
+  std::uint64_t most_bytes;  // of Hessians at once; a larger one is alone
+  bool keeps;                // the hidden states after the layer
+};
+
 // Changes when anything changes that the statistics depend on.
 Result<std::string> key_of(const Model& model, const TokenWindows& tokens, const CalibrateOptions& options) {
   const std::string text = fmt::format("{}\n{} {} {}\n", TRY(describe_files(model)), tokens.length, options.hessian,
@@ -43,17 +50,44 @@ ForwardPass::Tick tick_of(const WorkOptions& work, const TextModel& text, std::s
   };
 }
 
+// Bytes of all Hessians of a layer.
+std::uint64_t hessian_bytes(const TextModel& text, std::size_t layer) {
+  const auto square = [](std::uint64_t columns) { return columns * columns * sizeof(float); };
+  const std::uint64_t attention = square(text.hidden) + square(text.query());
+  if (!text.layers[layer].has_experts) return attention + square(text.hidden) + square(text.intermediate);
+  return attention + square(text.hidden) + text.experts->count * (square(text.hidden) + square(text.experts->intermediate));
+}
+
+// Records the inputs of one layer, in as many passes as the Hessians need. Keeps the hidden states after it if there is no
+// sequential quantizer, which does so itself.
+Result<void> record_layer(ForwardPass& pass, const DecoderLayer& layer, std::size_t index, const Checkpoint& checkpoint,
+                          const Recording& recording, const ForwardPass::Tick& tick) {
+  InputRecorder recorder(pass.products(), recording.hessian, recording.most_bytes);
+  const SeeInputs see = [&](std::span<const std::string> weights, const float* inputs, std::uint64_t rows,
+                            std::uint64_t columns) { recorder.see(weights, inputs, rows, columns); };
+  if (!recording.hessian || hessian_bytes(pass.text(), index) <= recording.most_bytes) {
+    TRY(pass.run(layer, index, see, recording.keeps, tick));
+    return checkpoint.save_part(index, recorder);
+  }
+  const ForwardPass::Tick again = [&](double) { return tick(1); };
+  for (std::uint64_t count = 0;; recorder.next()) {
+    TRY(pass.run(layer, index, see, false, count == 0 ? tick : again));
+    TRY(checkpoint.save_piece(index, count++, recorder));
+    if (recorder.has_more()) continue;
+    TRY(checkpoint.join_pieces(index, count));
+    break;
+  }
+  if (recording.keeps) TRY(pass.run(layer, index, {}, true, again));
+  return {};
+}
+
 Result<void> run_layers(ForwardPass& pass, const Checkpoint& checkpoint, const CalibrateOptions& options,
-                        std::optional<SequentialQuantizer>& sequential) {
+                        const Recording& recording, std::optional<SequentialQuantizer>& sequential) {
   const std::uint64_t tokens = pass.tokens().ids.size();
+  const std::uint64_t passes = sequential ? 2 : 1;
   for (std::size_t i = checkpoint.finished(); i < pass.layer_count(); ++i) {
     DecoderLayer layer = TRY(pass.load_layer(i));
-    InputRecorder recorder(pass.products(), options.hessian);
-    const SeeInputs see = [&](std::span<const std::string> weights, const float* inputs, std::uint64_t rows,
-                              std::uint64_t columns) { recorder.see(weights, inputs, rows, columns); };
-    const std::uint64_t passes = sequential ? 2 : 1;
-    TRY(pass.run(layer, i, see, !sequential, tick_of(options.work, pass.text(), i, 0, passes)));
-    TRY(checkpoint.save_part(i, recorder));
+    TRY(record_layer(pass, layer, i, checkpoint, recording, tick_of(options.work, pass.text(), i, 0, passes)));
     if (sequential) {
       TRY(sequential->quantize(layer, checkpoint.part(i)));
       TRY(pass.run(layer, i, {}, true, tick_of(options.work, pass.text(), i, 1, passes)));
@@ -68,7 +102,7 @@ Result<void> see_head(ForwardPass& pass, const Checkpoint& checkpoint, bool hess
   const TextModel& text = pass.text();
   if (text.head.ends_with("embed_tokens.weight")) return {};
   TRY(pass.finish());
-  InputRecorder recorder(pass.products(), hessian);
+  InputRecorder recorder(pass.products(), hessian, 0);
   std::vector<float> rows(pass.tokens().length * text.hidden);
   for (std::uint64_t token = 0; token < pass.tokens().ids.size(); token += pass.tokens().length) {
     TRY(pass.hidden().read(token, rows));
@@ -89,7 +123,9 @@ Result<CalibrateReport> calibrate_model(const Model& model, const TokenWindows& 
   const Blas& blas = *TRY(Blas::load());
   const Blas::OneThread one_thread(blas);
   const std::uint64_t limit = options.work.memory_limit != 0 ? options.work.memory_limit : kCalibrationMemory;
-  const PassMemory memory{.hidden = limit / 4, .layer = limit / 2, .activations = limit / 4};
+  const std::uint64_t rest = options.hessian ? limit / 8 : limit / 4;
+  const PassMemory memory{.hidden = rest, .layer = limit / 2, .activations = rest};
+  const Recording recording{.hessian = options.hessian, .most_bytes = limit / 4, .keeps = options.sequential == nullptr};
   ForwardPass pass = TRY(ForwardPass::make(model, tokens, blas, memory, options.work.threads));
   std::optional<SequentialQuantizer> sequential;
   if (options.sequential != nullptr) sequential.emplace(TRY(SequentialQuantizer::make(model, *options.sequential, options.work)));
@@ -98,7 +134,7 @@ Result<CalibrateReport> calibrate_model(const Model& model, const TokenWindows& 
   report.resumed_layers = checkpoint.is_complete() ? report.layers : checkpoint.finished();
   if (!checkpoint.is_complete()) {
     TRY(checkpoint.finished() > 0 ? checkpoint.load(tokens.ids.size(), pass.hidden()) : pass.embed());
-    TRY(run_layers(pass, checkpoint, options, sequential));
+    TRY(run_layers(pass, checkpoint, options, recording, sequential));
     TRY(see_head(pass, checkpoint, options.hessian));
     TRY(checkpoint.join(pass.layer_count() + 1, options.sync));
   }

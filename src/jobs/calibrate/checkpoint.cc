@@ -36,6 +36,34 @@ bool has_key(const std::string& path, const std::string& key) {
   return found != file->metadata().end() && found->second == key;
 }
 
+// Writes the tensors of some SafeTensors files into one.
+Result<void> join_files(std::span<const std::string> files, const std::string& out, const Metadata& metadata, bool sync) {
+  std::vector<Model> models;
+  std::vector<TensorSpec> specs;
+  for (const std::string& file : files) {
+    models.push_back(TRY(Model::open(file)));
+    for (const TensorInfo& tensor : models.back().tensors()) {
+      specs.push_back(
+          {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
+    }
+  }
+  const auto sink = TRY(create_sink(out, specs, {.format = Format::kSafetensors, .metadata = metadata, .sync = sync}));
+  constexpr std::uint64_t kPiece = std::uint64_t{8} << 20;
+  std::vector<std::byte> piece;
+  std::size_t index = 0;
+  for (const Model& model : models) {
+    for (const TensorInfo& tensor : model.tensors()) {
+      for (std::uint64_t at = 0; at < tensor.bytes(); at += kPiece) {
+        piece.resize(std::min(kPiece, tensor.bytes() - at));
+        TRY(model.read_into(tensor.name, at, piece));
+        TRY(sink->write(index, at, piece));
+      }
+      ++index;
+    }
+  }
+  return sink->commit();
+}
+
 }  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::string& path, std::string key, bool resume) {
@@ -60,6 +88,10 @@ Checkpoint::~Checkpoint() {
 
 std::string Checkpoint::part(std::uint64_t layer) const { return fmt::format("{}/layer-{:05}.safetensors", folder(), layer); }
 
+std::string Checkpoint::piece(std::uint64_t layer, std::uint64_t pass) const {
+  return fmt::format("{}/layer-{:05}-{}.safetensors", folder(), layer, pass);
+}
+
 Result<void> Checkpoint::load(std::uint64_t tokens, HiddenStates& hidden) const {
   const Model model = TRY(Model::open(hidden_path()));
   constexpr std::uint64_t kTokens = 1024;
@@ -74,6 +106,19 @@ Result<void> Checkpoint::load(std::uint64_t tokens, HiddenStates& hidden) const 
 
 Result<void> Checkpoint::save_part(std::uint64_t layer, const InputRecorder& recorder) const {
   return recorder.save(part(layer), {{"format", std::string(kStatisticsFormat)}});
+}
+
+Result<void> Checkpoint::save_piece(std::uint64_t layer, std::uint64_t pass, const InputRecorder& recorder) const {
+  return recorder.save(piece(layer, pass), {{"format", std::string(kStatisticsFormat)}});
+}
+
+Result<void> Checkpoint::join_pieces(std::uint64_t layer, std::uint64_t passes) const {
+  std::vector<std::string> pieces;
+  for (std::uint64_t pass = 0; pass < passes; ++pass) pieces.push_back(piece(layer, pass));
+  TRY(join_files(pieces, part(layer), {{"format", std::string(kStatisticsFormat)}}, false));
+  std::error_code ignored;
+  for (const std::string& each : pieces) fs::remove(each, ignored);
+  return {};
 }
 
 Result<void> Checkpoint::save_hidden(std::uint64_t layer, std::uint64_t tokens, std::uint64_t window,
@@ -93,32 +138,11 @@ Result<void> Checkpoint::save_hidden(std::uint64_t layer, std::uint64_t tokens, 
 }
 
 Result<void> Checkpoint::join(std::uint64_t layers, bool sync) {
-  std::vector<Model> parts;
-  std::vector<TensorSpec> specs;
+  std::vector<std::string> parts;
   for (std::uint64_t layer = 0; layer < layers; ++layer) {
-    if (!fs::exists(part(layer))) continue;
-    parts.push_back(TRY(Model::open(part(layer))));
-    for (const TensorInfo& tensor : parts.back().tensors()) {
-      specs.push_back(
-          {.name = std::string(tensor.name), .dtype = tensor.dtype, .shape = {tensor.shape.begin(), tensor.shape.end()}});
-    }
+    if (fs::exists(part(layer))) parts.push_back(part(layer));
   }
-  const Metadata metadata{{"format", std::string(kStatisticsFormat)}, {std::string(kKey), key_}};
-  const auto sink = TRY(create_sink(path_, specs, {.format = Format::kSafetensors, .metadata = metadata, .sync = sync}));
-  constexpr std::uint64_t kPiece = std::uint64_t{8} << 20;
-  std::vector<std::byte> piece;
-  std::size_t index = 0;
-  for (const Model& model : parts) {
-    for (const TensorInfo& tensor : model.tensors()) {
-      for (std::uint64_t at = 0; at < tensor.bytes(); at += kPiece) {
-        piece.resize(std::min(kPiece, tensor.bytes() - at));
-        TRY(model.read_into(tensor.name, at, piece));
-        TRY(sink->write(index, at, piece));
-      }
-      ++index;
-    }
-  }
-  TRY(sink->commit());
+  TRY(join_files(parts, path_, {{"format", std::string(kStatisticsFormat)}, {std::string(kKey), key_}}, sync));
   std::error_code ignored;
   fs::remove_all(folder(), ignored);
   return {};

@@ -30,6 +30,9 @@ class Checkpoint {
 
   Result<void> load(std::uint64_t tokens, HiddenStates& hidden) const;
   Result<void> save_part(std::uint64_t layer, const InputRecorder& recorder) const;
+  // Of a layer that is recorded in several passes: saves what one of them recorded, and makes the part of all of them.
+  Result<void> save_piece(std::uint64_t layer, std::uint64_t pass, const InputRecorder& recorder) const;
+  Result<void> join_pieces(std::uint64_t layer, std::uint64_t passes) const;
   // Marks all layers up to this one as finished.
   Result<void> save_hidden(std::uint64_t layer, std::uint64_t tokens, std::uint64_t window, const HiddenStates& hidden) const;
 
@@ -39,6 +42,7 @@ class Checkpoint {
  private:
   Checkpoint(std::string path, std::string key, bool resume) : path_(std::move(path)), key_(std::move(key)), resume_(resume) {}
   std::string folder() const { return path_ + ".incomplete"; }
+  std::string piece(std::uint64_t layer, std::uint64_t pass) const;
   std::string hidden_path() const { return folder() + "/hidden.safetensors"; }
 
   std::string path_;
