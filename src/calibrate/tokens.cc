@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <ballast/model.h>
@@ -111,6 +113,17 @@ Result<TokenArray> read_array(const std::string& path) {
   return TokenArray{.ids = TRY(ids_of(array.dtype, array.bytes)), .shape = array.shape};
 }
 
+// The name of a file in memory, which the Python package makes of text: its path says only the number of a descriptor.
+std::string shown_path(const std::string& path) {
+  constexpr std::string_view kBegin = "/memfd:";
+  constexpr std::string_view kEnd = " (deleted)";
+  if (!path.starts_with("/dev/fd/")) return path;
+  std::error_code failed;
+  const std::string target = std::filesystem::read_symlink("/proc/self/fd/" + path.substr(8), failed).string();
+  if (failed || !target.starts_with(kBegin) || !target.ends_with(kEnd)) return path;
+  return target.substr(kBegin.size(), target.size() - kBegin.size() - kEnd.size());
+}
+
 }  // namespace
 
 Result<TokenWindows> cut_windows(std::vector<std::uint32_t> ids, std::uint64_t length, const std::string& path) {
@@ -144,7 +157,7 @@ Result<TokenWindows> read_tokens(const std::string& path, std::uint64_t length) 
     const bool is_named = array.error().message.starts_with(escape(path));
     return is_named ? std::unexpected(std::move(array.error())) : fail_at(escape(path), std::move(array.error()));
   }
-  return make_windows(std::move(array->ids), array->shape, length, path);
+  return make_windows(std::move(array->ids), array->shape, length, shown_path(path));
 }
 
 TokenWindows spread_windows(TokenWindows tokens, std::uint64_t count) {

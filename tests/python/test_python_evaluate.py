@@ -262,6 +262,14 @@ class TestCommand:
         assert done.returncode == 0, done.stderr
         assert ballast.verify(tmp_path / "q").ok
 
+    def test_tokenizer_of_another_model(self, with_text, command):
+        folder, text, _ = with_text
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["model"]["vocab"] = {word: 7000 + number for word, number in content["model"]["vocab"].items()}
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        line = one_error_line(command("evaluate", folder, "--text", text), 3)
+        assert "ballast: text.txt: token 1 is 70" in line and "it was tokenized for another model" in line
+
     def test_nothing_stays_in_the_temporary_folder(self, with_text, command, tmp_path):
         (tmp_path / "tmp").mkdir()
         done = command("evaluate", with_text[0], "--text", with_text[1], env=os.environ | {"TMPDIR": str(tmp_path / "tmp")})

@@ -280,7 +280,8 @@ Result<TextModel> read_text_model(const Model& model, const TextConfig& config) 
 Result<TextModel> TextModel::make(const Model& model) {
   const std::string path = escape(model.path());
   TRY(refuse_codes(model));
-  if (!model.config()) return fail(Errc::kUnsupported, "{}: no config.json, which describes the architecture", path);
+  if (!model.config())
+    return fail(Errc::kUnsupported, "{}: no config.json, which describes the architecture; open the model's directory", path);
   simdjson::dom::parser parser;
   auto config = TextConfig::parse(parser, model.config()->json);
   if (!config) return fail_at(path, config.error());
