@@ -51,6 +51,17 @@ std::vector<Cell> cells_of(const LayerReport& layer, double min_accuracy) {
 
 }  // namespace
 
+Json size_fit_json(const std::optional<SizeFitReport>& fit) {
+  if (!fit) return {};
+  return {{"expected_bytes", fit->expected_bytes},
+          {"expected_error", fit->expected_error},
+          {"error", fit->error ? Json(*fit->error) : Json()},
+          {"error_of", fit->of_outputs ? "outputs" : "weights"},
+          {"uniform_bits", fit->uniform_bits},
+          {"uniform_bytes", fit->uniform_bytes},
+          {"uniform_error", fit->uniform_error}};
+}
+
 Json report_json(const QuantizeReport& report) {
   Json layers = Json::array();
   for (const LayerReport& layer : report.layers) {
@@ -68,7 +79,8 @@ Json report_json(const QuantizeReport& report) {
                       {"relative_rmse", layer.quality.relative_rmse},
                       {"sqnr_db", number(layer.quality.sqnr_db)},
                       {"max_error", layer.quality.max_error},
-                      {"output_error", layer.quality.output_error ? Json(*layer.quality.output_error) : Json()}});
+                      {"output_error", layer.quality.output_error ? Json(*layer.quality.output_error) : Json()},
+                      {"expected_error", layer.expected_error ? Json(*layer.expected_error) : Json()}});
   }
   return {{"compression_ratio", report.compression_ratio()},
           {"bits_per_weight", report.bits_per_weight},
@@ -87,6 +99,7 @@ Json report_json(const QuantizeReport& report) {
           {"left_out", report.left_out},
           {"notes", report.notes},
           {"calibration", calibration_json(report.calibration)},
+          {"size_fit", size_fit_json(report.size_fit)},
           {"files", report.files},
           {"layers", std::move(layers)}};
 }

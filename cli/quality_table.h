@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,9 @@ namespace ballast::cli {
 
 // The report of quantize and validate as JSON: sizes, total metrics, and `layers`.
 nlohmann::ordered_json report_json(const QuantizeReport& report);
+
+// Null if there is none.
+nlohmann::ordered_json size_fit_json(const std::optional<SizeFitReport>& fit);
 
 // A table of the worst layers, or of all, worst first.
 void print_layers(const QuantizeReport& report, double min_accuracy, bool all);

@@ -76,6 +76,14 @@ void print_json(const Options& options, const QuantizeConfig& config, const Quan
   print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
+std::string_view error_title(const SizeFitReport& fit) { return fit.of_outputs ? "output error" : "relative RMSE"; }
+
+// What the same bits for all layers would give.
+std::string against_uniform(const SizeFitReport& fit) {
+  if (fit.uniform_bits == 0) return "";
+  return fmt::format("; {} bits for all: {:.4f}, {:.3f} MB", fit.uniform_bits, fit.uniform_error, megabytes(fit.uniform_bytes));
+}
+
 void print_bits(const QuantizeReport& done, std::uint64_t target) {
   std::map<unsigned, std::size_t> layers;
   for (const LayerReport& layer : done.layers) ++layers[layer.bits];
@@ -83,6 +91,10 @@ void print_bits(const QuantizeReport& done, std::uint64_t target) {
   for (const auto& [bits, count] : layers) shares.push_back(fmt::format("{} at {} bits", grouped(count), bits));
   print("target {} MB, actual {:.3f} MB: {}\n", megabytes(target), megabytes(done.bytes),
         shares.empty() ? "nothing quantized" : fmt::to_string(fmt::join(shares, ", ")));
+  if (!done.size_fit || done.layers.empty()) return;
+  const SizeFitReport& fit = *done.size_fit;
+  print("{} {}, expected {:.4f}{}\n", error_title(fit), fit.error ? fmt::format("{:.4f}", *fit.error) : "not measured",
+        fit.expected_error, against_uniform(fit));
 }
 
 // What is quantized: a model, or the components of a pipeline.
@@ -118,6 +130,7 @@ Result<Input> open_input(const Options& options) {
 void take_over(LayerReport& validated, const LayerReport& done) {
   validated.planned_bits = done.planned_bits;
   validated.method = done.method;
+  validated.expected_error = done.expected_error;
   validated.quality.output_error = done.quality.output_error;
 }
 
@@ -133,7 +146,8 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
                         {"method", layer.bits == 0 ? Json() : Json(layer.method)},
                         {"equalized", layer.equalized},
                         {"parameters", layer.parameters},
-                        {"bytes", layer.bytes}});
+                        {"bytes", layer.bytes},
+                        {"expected_error", layer.expected_error ? Json(*layer.expected_error) : Json()}});
     }
     Json json{{"input", without_secrets(options.in)},
               {"output", options.out},
@@ -145,25 +159,33 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
               {"notes", plan.notes},
               {"source_bytes", plan.source_bytes},
               {"bytes", plan.bytes},
+              {"size_fit", size_fit_json(plan.size_fit)},
               {"layers", std::move(layers)}};
     if (!plan.components.empty()) json["components"] = components_json(plan.components);
     print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
     return;
   }
-  Table table({{.title = "tensor", .least = 32},
-               {.title = "bits", .right = true},
-               {.title = "group", .right = true},
-               {.title = "method"},
-               {.title = "size", .right = true}});
+  std::vector<Column> columns{{.title = "tensor", .least = 32},
+                              {.title = "bits", .right = true},
+                              {.title = "group", .right = true},
+                              {.title = "method"},
+                              {.title = "size", .right = true}};
+  if (plan.size_fit) columns.push_back({.title = "error", .right = true});
+  Table table(std::move(columns));
   for (const PlannedLayer& layer : plan.layers) {
     const bool quantized = layer.bits != 0;
-    table.add({label_text(layer.name), quantized ? fmt::to_string(layer.bits) : std::string(name(layer.dtype)),
-               quantized ? fmt::to_string(layer.group_size) : "", quantized ? layer.method : "unquantized",
-               human_bytes(layer.bytes)});
+    std::vector<Cell> cells{label_text(layer.name), quantized ? fmt::to_string(layer.bits) : std::string(name(layer.dtype)),
+                            quantized ? fmt::to_string(layer.group_size) : "", quantized ? layer.method : "unquantized",
+                            human_bytes(layer.bytes)};
+    if (plan.size_fit) cells.emplace_back(layer.expected_error ? fmt::format("{:.5f}", *layer.expected_error) : "");
+    table.add(std::move(cells));
   }
   table.print();
   print("\n{}: {} as {}, {} from {}; nothing was written\n", tinted(Tone::kBold, escape(options.out)),
         counted(plan.layers.size(), "tensor"), name(config.format), human_bytes(plan.bytes), human_bytes(plan.source_bytes));
+  if (!plan.size_fit) return;
+  print("expected: {:.3f} MB, {} {:.4f}{}\n", megabytes(plan.size_fit->expected_bytes), error_title(*plan.size_fit),
+        plan.size_fit->expected_error, against_uniform(*plan.size_fit));
 }
 
 Exit run_quantize(const Options& options) {
@@ -231,6 +253,7 @@ Exit run_quantize(const Options& options) {
       for (std::size_t i = 0; i < validated->layers.size(); ++i) take_over(validated->layers[i], done->layers[i]);
     }
     validated->calibration = std::move(done->calibration);
+    validated->size_fit = done->size_fit;
     validated->modality = done->modality;
     validated->not_copied = std::move(done->not_copied);
     validated->notes = std::move(done->notes);

@@ -42,11 +42,25 @@ struct LayerReport {
   unsigned bits = 0;
   unsigned group_size = 0;
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;    // codes, scales and offsets as stored, before compression
-  unsigned planned_bits = 0;  // less than `bits` if the layer needed more bits to reach min_accuracy
-  std::string method;         // auto, rtn, search or hqq; with calibration "weighted search" or gptq
-  bool equalized = false;     // columns were scaled before quantizing
+  std::uint64_t bytes = 0;               // codes, scales and offsets as stored, before compression
+  unsigned planned_bits = 0;             // less than `bits` if the layer needed more bits to reach min_accuracy
+  std::string method;                    // auto, rtn, search or hqq; with calibration "weighted search" or gptq
+  bool equalized = false;                // columns were scaled before quantizing
+  std::optional<double> expected_error;  // with a target size, see SizeFitReport
   Quality quality;
+};
+
+// What the bits that were chosen for a target size were expected to give. Errors are √(Σ w·e² / Σ w) over the quantized tensors.
+// e is the relative error of the outputs if there are statistics of the inputs, else that of the weights. w is the number of
+// parameters, but with statistics, except in output layers, √(p·m) with m the mean of p over such tensors.
+struct SizeFitReport {
+  std::uint64_t expected_bytes = 0;  // size of the weight files
+  double expected_error = 0;         // of up to 256 rows of each tensor
+  unsigned uniform_bits = 0;         // the most bits that all tensors could have in this size; 0 if not even 2 fit
+  std::uint64_t uniform_bytes = 0;   // what would be expected then
+  double uniform_error = 0;
+  bool of_outputs = false;      // some tensors have statistics
+  std::optional<double> error;  // what is written; empty in a plan, and if an earlier run wrote some of it
 };
 
 // How the activation statistics were used.
@@ -72,6 +86,7 @@ struct QuantizeReport {
   double bits_per_weight_total = 0;     // the same over all tensors, unquantized ones included
   Modality modality = Modality::kUnknown;
   std::optional<CalibrationReport> calibration;
+  std::optional<SizeFitReport> size_fit;    // with a target size
   bool passed = true;                       // every layer reaches min_accuracy
   bool up_to_date = false;                  // an earlier run had finished; nothing was written, and `layers` is empty
   std::vector<ComponentReport> components;  // of a pipeline, whose layers have names such as "unet/conv_in.weight"
@@ -99,7 +114,8 @@ struct PlannedLayer {
   std::string method;  // empty if left unquantized
   bool equalized = false;
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;  // as stored, before compression
+  std::uint64_t bytes = 0;               // as stored, before compression
+  std::optional<double> expected_error;  // with a target size, see SizeFitReport
 };
 
 struct QuantizePlan {
@@ -107,6 +123,7 @@ struct QuantizePlan {
   std::uint64_t source_bytes = 0;    // size of the weight files that would be read
   std::uint64_t bytes = 0;           // total of all layers
   Modality modality = Modality::kUnknown;
+  std::optional<SizeFitReport> size_fit;    // with a target size
   std::string key;                          // hash of the settings and the model's files: equal plans have equal keys
   std::vector<ComponentReport> components;  // of a pipeline
   std::vector<std::string> notes;           // how tensors would be arranged for mlx-lm

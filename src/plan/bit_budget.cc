@@ -61,18 +61,19 @@ Allotment improve(std::span<const std::vector<BitChoice>> layers, Allotment from
   return from;
 }
 
-// The same bits for all layers: the largest choice of at most `bits`, else the first.
-std::vector<std::size_t> uniform(std::span<const std::vector<BitChoice>> layers, unsigned bits) {
+}  // namespace
+
+Allotment same_bits(std::span<const std::vector<BitChoice>> layers, unsigned bits) {
   std::vector<std::size_t> choices;
   for (const std::vector<BitChoice>& layer : layers) {
     std::size_t choice = 0;
     while (choice + 1 < layer.size() && layer[choice + 1].bits <= bits) ++choice;
     choices.push_back(choice);
   }
-  return choices;
+  Allotment same = of(layers, std::move(choices));
+  same.is_uniform = true;
+  return same;
 }
-
-}  // namespace
 
 Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget, std::uint64_t uniform_budget) {
   constexpr unsigned kMostBits = 8;
@@ -83,8 +84,7 @@ Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64
   // Starts from every uniform pick that fits and from the smallest one. Greedy steps can leave a rest that no step fits, so the
   // uniform picks compete as they are, too.
   for (unsigned bits = 0; bits <= kMostBits; ++bits) {
-    Allotment same = of(layers, uniform(layers, bits));
-    same.is_uniform = true;
+    Allotment same = same_bits(layers, bits);
     if (same.bytes <= budget) offer(improve(layers, same, budget));
     if (same.bytes <= uniform_budget) offer(std::move(same));
   }

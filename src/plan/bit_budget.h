@@ -21,6 +21,9 @@ struct Allotment {
   bool is_uniform = false;  // the same bits for all layers that offer them
 };
 
+// The same bits for all layers: the largest choice of at most `bits`, else the first.
+Allotment same_bits(std::span<const std::vector<BitChoice>> layers, unsigned bits);
+
 // Picks one choice for each layer, with a total of at most `budget` bytes and a small total error. The choices of a layer are in
 // ascending order of bytes. A uniform pick may have up to `uniform_budget` bytes. Empty if nothing fits.
 Allotment allot_bits(std::span<const std::vector<BitChoice>> layers, std::uint64_t budget, std::uint64_t uniform_budget);

@@ -174,8 +174,8 @@ class TestCalibrate:
 
 
 class TestCalibrationTokens:
-    def quantized(self, run, model, out, *more):
-        options = ["--format", "mlx", "--bits", 3, "--group-size", 64, "--min-accuracy", 0, *more]
+    def quantized(self, run, model, out, *more, format="mlx"):
+        options = ["--format", format, "--bits", 3, "--group-size", 64, "--min-accuracy", 0, *more]
         done = run("quantize", model, out, *options, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -199,6 +199,36 @@ class TestCalibrationTokens:
         name = "model.layers.{}.self_attn.q_proj.weight"
         assert numpy.array_equal(file[name.format(0)], sequential[name.format(0)])
         assert not numpy.array_equal(file[name.format(3)], sequential[name.format(3)])
+
+    @pytest.mark.parametrize("format", ["mlx", "parquet"])
+    def test_bits_for_a_target_size_are_chosen_by_the_outputs(self, run, language_model, tokens, tmp_path, format):
+        """First with the inputs of the original; then each layer compensates for those before it, in just these bits."""
+        uniform = self.quantized(run, language_model, tmp_path / "uniform", "--calibration-tokens", tokens, format=format)
+        options = ["--calibration-tokens", tokens, "--target-size-mb", uniform["bytes"] / 1e6]
+        more = ["--group-size", 64, "--format", format, "--dry-run", "--json"]
+        planned = run("quantize", language_model, tmp_path / "chosen", *options, *more)
+        assert planned.returncode == 0, planned.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["uniform"]
+        plan = json.loads(planned.stdout)
+        found = self.quantized(run, language_model, tmp_path / "chosen", *options, format=format)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["chosen", "uniform"]
+        assert found["bytes"] <= uniform["bytes"]
+        assert {layer["name"]: layer["bits"] for layer in found["layers"]} == {
+            layer["name"]: layer["bits"] for layer in plan["layers"] if layer["bits"]
+        }
+        assert len({layer["bits"] for layer in found["layers"]}) > 1
+        assert plan["size_fit"]["error_of"] == "outputs" and found["size_fit"]["error"] < 1.5 * plan["size_fit"]["expected_error"]
+        kl = {}
+        for name in ("uniform", "chosen"):
+            kl[name] = evaluate(run, tmp_path / name, "--tokens", tokens, "--against", language_model)["kl_mean"]
+        assert kl["chosen"] < kl["uniform"]
+
+    def test_occupied_output_is_refused_before_the_model_runs(self, run, copy, tokens, tmp_path):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "thesis.txt").write_text("")
+        result = run("quantize", copy({"model_type": "mamba"}), tmp_path / "out", "--calibration-tokens", tokens)
+        one_error_line(result, 4)
+        assert "thesis.txt" in result.stderr
 
     @pytest.mark.parametrize(
         "options, message",

@@ -1,6 +1,7 @@
 """quantize with a target size: what is written fits, is better than the same bits for all layers in as many bytes, and what cannot
 fit is refused with the size that can."""
 
+import json
 import re
 from types import SimpleNamespace
 
@@ -23,6 +24,16 @@ def mean_error(report):
     """Weighted by the layers' sizes; of the outputs where that is known."""
     errors = [layer["relative_rmse"] if layer["output_error"] is None else layer["output_error"] for layer in report["layers"]]
     return np.average(errors, weights=[layer["parameters"] for layer in report["layers"]])
+
+
+def root_mean(report):
+    """As `error` in `size_fit`: tensors count by their size, but those with statistics by the square root of it."""
+    errors = [layer["relative_rmse"] if layer["output_error"] is None else layer["output_error"] for layer in report["layers"]]
+    sizes = np.array([layer["parameters"] for layer in report["layers"]], float)
+    is_covered = np.array([layer["output_error"] is not None for layer in report["layers"]])
+    if is_covered.any():
+        sizes[is_covered] = np.sqrt(sizes[is_covered] * sizes[is_covered].mean())
+    return np.sqrt(np.average(np.square(errors), weights=sizes))
 
 
 def bits_of(report):
@@ -94,7 +105,41 @@ class TestTarget:
         report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", size(tmp_path / "uniform") / 1e6)
         assert size(tmp_path / "out") <= size(tmp_path / "uniform")
         assert len(set(bits_of(report).values())) > 1
-        assert mean_error(report) < mean_error(uniform)
+        assert root_mean(report) < root_mean(uniform)
+        assert report["size_fit"]["error"] == pytest.approx(root_mean(report))
+
+    @pytest.mark.parametrize("kind", ["data-free", "statistics"])
+    def test_what_is_expected_comes_true(self, run, model, tmp_path, format, kind):
+        options = [*PLAIN, "--format", format] + ([] if kind == "data-free" else ["--calibration", model.statistics])
+        planned = run("quantize", model.path, tmp_path / "out", *options, "--target-size-mb", 2, "--dry-run", "--json")
+        assert planned.returncode == 0, planned.stderr
+        plan = json.loads(planned.stdout)
+        report = quantize(run, model.path, tmp_path / "out", *options, "--target-size-mb", 2)
+        fit = report["size_fit"]
+        assert plan["size_fit"] == fit | {"error": None}
+        assert fit["error_of"] == ("weights" if kind == "data-free" else "outputs")
+        errors = {layer["name"]: layer["expected_error"] for layer in plan["layers"] if layer["bits"]}
+        assert errors == {layer["name"]: layer["expected_error"] for layer in report["layers"]}
+        for layer in report["layers"]:
+            found = layer["relative_rmse"] if layer["output_error"] is None else layer["output_error"]
+            assert found == pytest.approx(layer["expected_error"], rel=0.2), layer["name"]
+        assert fit["error"] == pytest.approx(fit["expected_error"], rel=0.05)
+        assert size(tmp_path / "out") == pytest.approx(fit["expected_bytes"], rel=1e-4 if format == "mlx" else 0.02)
+        uniform = quantize(run, model.path, tmp_path / "uniform", *options, "--bits", fit["uniform_bits"])
+        assert size(tmp_path / "uniform") == pytest.approx(fit["uniform_bytes"], rel=1e-4 if format == "mlx" else 0.02)
+        assert fit["expected_error"] < fit["uniform_error"] and uniform["size_fit"] is None
+        assert {layer["expected_error"] for layer in uniform["layers"]} == {None}
+        assert root_mean(uniform) == pytest.approx(fit["uniform_error"], rel=0.05)
+
+    def test_what_is_expected_is_printed(self, run, model, tmp_path, format):
+        options = [*PLAIN, "--format", format, "--calibration", model.statistics, "--target-size-mb", 2]
+        planned = run("quantize", model.path, tmp_path / "out", *options, "--dry-run")
+        pattern = r"(0\.\d{4})(?:; \d bits for all: 0\.\d{4}, \d\.\d{3} MB)\n"
+        expected = re.search(r"\nexpected: [12]\.\d{3} MB, output error " + pattern, planned.stdout)
+        assert expected, planned.stdout
+        done = run("quantize", model.path, tmp_path / "out", *options, "--validate")
+        found = re.search(r"\noutput error 0\.\d{4}, expected " + pattern, done.stdout)
+        assert found and found[1] == expected[1], done.stdout
 
     def test_the_smallest_is_what_two_bits_take(self, run, model, tmp_path, format):
         options = [*PLAIN, "--format", format]

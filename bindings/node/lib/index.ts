@@ -85,6 +85,7 @@ export {
   type QuantizeOptions,
   type QuantizeReport,
   type QuantizeSettings,
+  type SizeFitReport,
   validateModel,
   type ValidateOptions,
 } from './quantize';

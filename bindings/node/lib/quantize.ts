@@ -70,6 +70,8 @@ export interface LayerReport {
   maxError: number;
   /** With activation statistics only. */
   outputError: number | null;
+  /** With a target size only. */
+  expectedError: number | null;
 }
 
 /** How the activation statistics were used. */
@@ -80,6 +82,27 @@ export interface CalibrationReport {
   recordedTimesteps: number;
   timeGroups: number;
   boundaries: number[];
+}
+
+/**
+ * What the bits that were chosen for a target size were expected to give. Errors are root mean squares over the quantized tensors:
+ * of the relative error of the outputs, or of the weights of tensors without statistics. Tensors count by their size, those with
+ * statistics by the square root of it.
+ */
+export interface SizeFitReport {
+  /** The size of the weight files. */
+  expectedBytes: number;
+  /** Of up to 256 rows of each tensor. */
+  expectedError: number;
+  /** Of what was written; null if an earlier run wrote some of it. */
+  error: number | null;
+  /** "outputs" if some tensors have statistics. */
+  errorOf: "outputs" | "weights";
+  /** The most bits that all tensors could have in this size; 0 if not even 2 fit. */
+  uniformBits: number;
+  /** What would be expected then. */
+  uniformBytes: number;
+  uniformError: number;
 }
 
 /** The result of `quantizeModel()` or `validateModel()`. All metrics are of the bytes in the files. */
@@ -102,6 +125,8 @@ export interface QuantizeReport {
   maxError: number;
   modality: Modality | null;
   calibration: CalibrationReport | null;
+  /** With a target size only. */
+  sizeFit: SizeFitReport | null;
   /** Every layer reaches `minAccuracy`. */
   passed: boolean;
   /** An earlier run had finished; nothing was written. */

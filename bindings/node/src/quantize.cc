@@ -46,6 +46,10 @@ void set_quality(Napi::Object& made, const Quality& quality) {
   made.Set("maxError", Napi::Number::New(env, quality.max_error));
 }
 
+Napi::Value number_or_null(Napi::Env env, const std::optional<double>& value) {
+  return value ? Napi::Value(Napi::Number::New(env, *value)) : env.Null();
+}
+
 Napi::Object layer_value(Napi::Env env, const LayerReport& layer) {
   auto made = Napi::Object::New(env);
   made.Set("name", text_value(env, layer.name));
@@ -59,8 +63,8 @@ Napi::Object layer_value(Napi::Env env, const LayerReport& layer) {
   made.Set("method", text_value(env, layer.method));
   made.Set("equalized", Napi::Boolean::New(env, layer.equalized));
   set_quality(made, layer.quality);
-  const auto& output_error = layer.quality.output_error;
-  made.Set("outputError", output_error ? Napi::Value(Napi::Number::New(env, *output_error)) : env.Null());
+  made.Set("outputError", number_or_null(env, layer.quality.output_error));
+  made.Set("expectedError", number_or_null(env, layer.expected_error));
   return made;
 }
 
@@ -75,6 +79,19 @@ Napi::Value calibration_value(Napi::Env env, const std::optional<CalibrationRepo
   made.Set("recordedTimesteps", count_value(env, calibration->recorded_timesteps));
   made.Set("timeGroups", count_value(env, calibration->time_groups));
   made.Set("boundaries", boundaries);
+  return made;
+}
+
+Napi::Value size_fit_value(Napi::Env env, const std::optional<SizeFitReport>& fit) {
+  if (!fit) return env.Null();
+  auto made = Napi::Object::New(env);
+  made.Set("expectedBytes", count_value(env, fit->expected_bytes));
+  made.Set("expectedError", Napi::Number::New(env, fit->expected_error));
+  made.Set("error", number_or_null(env, fit->error));
+  made.Set("errorOf", text_value(env, fit->of_outputs ? "outputs" : "weights"));
+  made.Set("uniformBits", count_value(env, fit->uniform_bits));
+  made.Set("uniformBytes", count_value(env, fit->uniform_bytes));
+  made.Set("uniformError", Napi::Number::New(env, fit->uniform_error));
   return made;
 }
 
@@ -94,6 +111,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   set_quality(made, report.quality);
   made.Set("modality", modality_value(env, report.modality));
   made.Set("calibration", calibration_value(env, report.calibration));
+  made.Set("sizeFit", size_fit_value(env, report.size_fit));
   made.Set("passed", Napi::Boolean::New(env, report.passed));
   made.Set("upToDate", Napi::Boolean::New(env, report.up_to_date));
   made.Set("notCopied", texts_value(env, report.not_copied));

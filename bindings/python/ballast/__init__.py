@@ -37,6 +37,7 @@ from ballast._reports import (
     EvaluateReport,
     LayerReport,
     QuantizeReport,
+    SizeFitReport,
     VerifyReport,
 )
 from ballast._save import save, save_async, serialize
@@ -50,7 +51,7 @@ __all__ = [
     "AgainstReport", "ArgumentError", "BallastError", "BelowMinimumError", "CalibrateReport", "CalibrationReport",
     "CancelledError", "Component", "ComponentReport", "ConvertReport", "CorruptError", "DiffReport", "DownloadReport",
     "DownloadedFile", "EvaluateReport", "LayerReport", "MissingError", "Model", "QuantizeConfig", "QuantizeReport",
-    "QuantizeSettings", "QuantizedWeight", "QuantizedWeights", "ReadError", "Tensor", "TensorDifference",
+    "QuantizeSettings", "QuantizedWeight", "QuantizedWeights", "ReadError", "SizeFitReport", "Tensor", "TensorDifference",
     "TensorNotFoundError", "UnsupportedError", "VerifyReport", "WriteError", "calibrate", "calibrate_async", "components",
     "convert", "convert_async", "dequantize", "dequantize_async", "diff", "diff_async", "download", "download_async",
     "edit_metadata", "edit_metadata_async", "evaluate", "evaluate_async", "from_bytes", "inspect", "load_quantized_weights",

@@ -28,6 +28,7 @@ class LayerReport:
     sqnr_db: float
     max_error: float
     output_error: float | None  #: None without calibration
+    expected_error: float | None  #: with a target size, see SizeFitReport
 
     def __repr__(self) -> str:
         return f"LayerReport({self.name!r}, {self.bits} bits, group_size {self.group_size}, cosine {self.cosine_similarity:.5f})"
@@ -43,6 +44,23 @@ class CalibrationReport:
     recorded_timesteps: int  #: timesteps in the file
     time_groups: int
     boundaries: list[float]  #: between the groups of timesteps
+
+
+@dataclass(frozen=True)
+class SizeFitReport:
+    """What the bits that were chosen for a target size were expected to give.
+
+    Errors are root mean squares over the quantized tensors: of the relative error of the outputs, or of the weights of tensors
+    without statistics. Tensors count by their size, those with statistics by the square root of it.
+    """
+
+    expected_bytes: int  #: size of the weight files
+    expected_error: float  #: of up to 256 rows of each tensor
+    error: float | None  #: of what was written; None if an earlier run wrote some of it
+    error_of: Literal["outputs", "weights"]  #: "outputs" if some tensors have statistics
+    uniform_bits: int  #: the most bits that all tensors could have in this size; 0 if not even 2 fit
+    uniform_bytes: int  #: what would be expected then
+    uniform_error: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,7 @@ class QuantizeReport:
     max_error: float
     modality: str | None
     calibration: CalibrationReport | None
+    size_fit: SizeFitReport | None  #: with a target size
     passed: bool  #: whether every layer reaches `min_accuracy`
     up_to_date: bool  #: whether the output was already complete, so that nothing was written
     not_copied: list[str]  #: files of the model directory that are not in the output
@@ -266,4 +285,6 @@ def quantize_report_of(made: dict[str, Any]) -> QuantizeReport:
     made["components"] = [ComponentReport(**component) for component in made["components"]]
     if made["calibration"] is not None:
         made["calibration"] = CalibrationReport(**made["calibration"])
+    if made["size_fit"] is not None:
+        made["size_fit"] = SizeFitReport(**made["size_fit"])
     return QuantizeReport(**made)

@@ -84,6 +84,7 @@ nb::dict describe(const LayerReport& layer) {
   made["sqnr_db"] = layer.quality.sqnr_db;
   made["max_error"] = layer.quality.max_error;
   made["output_error"] = layer.quality.output_error;
+  made["expected_error"] = layer.expected_error;
   return made;
 }
 
@@ -96,6 +97,19 @@ nb::object describe(const std::optional<CalibrationReport>& calibration) {
   made["recorded_timesteps"] = calibration->recorded_timesteps;
   made["time_groups"] = calibration->time_groups;
   made["boundaries"] = calibration->boundaries;
+  return made;
+}
+
+nb::object describe(const std::optional<SizeFitReport>& fit) {
+  if (!fit) return nb::none();
+  nb::dict made;
+  made["expected_bytes"] = fit->expected_bytes;
+  made["expected_error"] = fit->expected_error;
+  made["error"] = fit->error;
+  made["error_of"] = fit->of_outputs ? "outputs" : "weights";
+  made["uniform_bits"] = fit->uniform_bits;
+  made["uniform_bytes"] = fit->uniform_bytes;
+  made["uniform_error"] = fit->uniform_error;
   return made;
 }
 
@@ -119,6 +133,7 @@ nb::dict describe(const QuantizeReport& report) {
   made["max_error"] = report.quality.max_error;
   made["modality"] = modality_of(report.modality);
   made["calibration"] = describe(report.calibration);
+  made["size_fit"] = describe(report.size_fit);
   made["passed"] = report.passed;
   made["up_to_date"] = report.up_to_date;
   made["not_copied"] = path_texts(report.not_copied);

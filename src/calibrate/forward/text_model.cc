@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "calibrate/forward/text_config.h"
-#include "convert/kernels.h"
 #include "calibrate/forward/text_names.h"
+#include "convert/kernels.h"
 #include "scheme/foreign.h"
 
 namespace ballast {

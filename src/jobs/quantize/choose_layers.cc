@@ -14,6 +14,7 @@ namespace ballast {
 namespace {
 
 constexpr LayerCoder::SampleRows kSampleRows{.most = 64, .in_a_run = 8};
+constexpr std::array<unsigned, 6> kAllBits{2, 3, 4, 5, 6, 8};
 constexpr LayerCoder::SampleRows kLongSampleRows{.most = 256, .in_a_run = 1};
 
 void release(const LayerCoder& coder, std::size_t tensor) {
@@ -29,8 +30,7 @@ bool may_be_equalized(const LayerCoder& coder, std::size_t tensor) {
 std::vector<unsigned> bits_to_try(const LayerPlan& plan) {
   std::vector<unsigned> all;
   if (plan.is_fixed) return {plan.bits};
-  std::ranges::copy_if(std::array{2U, 3U, 4U, 5U, 6U, 8U}, std::back_inserter(all),
-                       [&](unsigned bits) { return bits >= plan.least_bits; });
+  std::ranges::copy_if(kAllBits, std::back_inserter(all), [&](unsigned bits) { return bits >= plan.least_bits; });
   return all;
 }
 
@@ -44,8 +44,26 @@ WeightLayout with_restore(WeightLayout layout, std::vector<float> restore) {
   return layout;
 }
 
+// How much the squared error of each tensor counts: by its size, or by the square root of it if the error is that of the outputs
+// of a layer, because the outputs of small layers matter as well. Output layers are as large as they matter.
+std::vector<double> error_weights(const Plan& plan, const LayerCoder& coder) {
+  std::vector<double> weights;
+  std::vector<std::size_t> layers;
+  double parameters = 0;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    weights.push_back(static_cast<double>(plan[i].rows * plan[i].columns));
+    const bool is_covered = coder.calibration() != nullptr && coder.calibration()->covers(i);
+    if (!is_covered || coder.model().tensors()[i].name.ends_with("lm_head.weight")) continue;
+    layers.push_back(i);
+    parameters += weights.back();
+  }
+  for (const std::size_t layer : layers)
+    weights[layer] = std::sqrt(weights[layer] * parameters / static_cast<double>(layers.size()));
+  return weights;
+}
+
 Result<std::vector<BitChoice>> try_bits(const LayerCoder& coder, const OutputPlan& output, const SizeModel& sizes,
-                                        std::size_t tensor, const LayerPlan& plan, const WeightLayout& layout) {
+                                        std::size_t tensor, const LayerPlan& plan, const WeightLayout& layout, double weight) {
   std::vector<BitChoice> choices;
   CodedBuffers buffers;
   TRY(coder.read_sample(tensor, layout, kLongSampleRows, buffers));
@@ -55,7 +73,7 @@ Result<std::vector<BitChoice>> try_bits(const LayerCoder& coder, const OutputPla
     const CodedBlock sample = TRY(coder.finish(tensor, tried, buffers));
     const std::uint64_t bytes = TRY(sizes.weight_bytes(output, tried, sample));
     const double error = quality.output_error.value_or(quality.relative_rmse);
-    choices.push_back({.bits = bits, .bytes = bytes, .error = error * error * static_cast<double>(plan.rows * plan.columns)});
+    choices.push_back({.bits = bits, .bytes = bytes, .error = error * error * weight});
   }
   return choices;
 }
@@ -131,15 +149,18 @@ Result<SizeFit> SizeFit::make(const Plan& plan, const LayerCoder& coder, const O
   const auto sizes = TRY(coder.scheme().make_size_model());
   const bool is_spatial = coder.calibration() != nullptr && coder.calibration()->is_spatial();
   fit.sizes_are_exact_ = sizes->is_exact() && !is_spatial;
+  const std::vector<double> weights = error_weights(plan, coder);
   OutputPlan largest = output;  // for headers with the most bits
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (!plan[i].is_quantized()) continue;
     WeightLayout layout = coder.layout(i, plan[i]);
     if (may_be_equalized(coder, i)) layout.restore = TRY(best_equalization(coder, i, layout));
-    auto choices = TRY(try_bits(coder, output, *sizes, i, plan[i], layout));
+    auto choices = TRY(try_bits(coder, output, *sizes, i, plan[i], layout, weights[i]));
     release(coder, i);
     largest.weights[i] = with_bits(layout, choices.back().bits);
     fit.tensors_.push_back(i);
+    fit.weights_.push_back(weights[i]);
+    fit.of_outputs_ |= coder.calibration() != nullptr && coder.calibration()->covers(i);
     fit.layers_.push_back(std::move(choices));
   }
   fit.fixed_ = TRY(sizes->fixed_bytes(largest));
@@ -163,10 +184,30 @@ Result<Plan> SizeFit::choose(const Plan& plan) {
   const std::int64_t target = static_cast<std::int64_t>(target_) - missed_;
   const auto beyond_fixed = [&](std::uint64_t bytes) { return bytes - std::min(bytes, fixed_); };
   chosen_ = allot_bits(layers_, target < 0 ? 0 : beyond_fixed(static_cast<std::uint64_t>(target)), beyond_fixed(most_uniform_));
-  if (chosen_.choices.empty()) chosen_.choices.resize(layers_.size());  // the smallest
+  if (chosen_.choices.empty()) chosen_ = same_bits(layers_, 0);  // the smallest
   std::vector<unsigned> bits(plan.size());
   for (std::size_t i = 0; i < layers_.size(); ++i) bits[tensors_[i]] = layers_[i][chosen_.choices[i]].bits;
   return plan.with_bits(bits);
+}
+
+SizeExpectation SizeFit::expected() const {
+  const double weights = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  const auto mean = [&](double error) { return weights == 0 ? 0 : std::sqrt(error / weights); };
+  SizeExpectation expected{
+      .report = {.expected_bytes = fixed_ + chosen_.bytes, .expected_error = mean(chosen_.error), .error = {}}, .tensors = {}};
+  expected.report.of_outputs = of_outputs_;
+  for (const unsigned bits : kAllBits) {
+    const Allotment same = same_bits(layers_, bits);
+    if (fixed_ + same.bytes > target_ + target_ / 1000) break;  // headers are estimated from above
+    expected.report.uniform_bits = bits;
+    expected.report.uniform_bytes = fixed_ + same.bytes;
+    expected.report.uniform_error = mean(same.error);
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const double error = std::sqrt(layers_[i][chosen_.choices[i]].error / weights_[i]);
+    expected.tensors[tensors_[i]] = {.error = error, .weight = weights_[i]};
+  }
+  return expected;
 }
 
 Result<bool> SizeFit::accept(std::uint64_t made) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
+
+#include <ballast/quantize.h>
 
 #include "jobs/quantize/layer_coder.h"
 #include "plan/bit_budget.h"
@@ -13,6 +16,15 @@ namespace ballast {
 // measured in full; if the sample misled, the final metrics show it.
 Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads);
 
+struct SizeExpectation {
+  struct Tensor {
+    double error;
+    double weight;
+  };
+  SizeFitReport report;
+  std::map<std::size_t, Tensor> tensors;  // by index
+};
+
 // Chooses the bits of all layers whose bits the user did not set, to fit a target size with the least error.
 class SizeFit {
  public:
@@ -20,6 +32,8 @@ class SizeFit {
   static Result<SizeFit> make(const Plan& plan, const LayerCoder& coder, const OutputPlan& output);
 
   Result<Plan> choose(const Plan& plan);
+  // Of the last choice.
+  SizeExpectation expected() const;
   // Whether the written size fits. If not, call choose() again for a smaller choice.
   Result<bool> accept(std::uint64_t made);
 
@@ -34,6 +48,8 @@ class SizeFit {
   Allotment chosen_;
   unsigned tries_ = 0;
   std::vector<std::size_t> tensors_;
+  std::vector<double> weights_;                 // of each in the total error
+  bool of_outputs_ = false;                     // errors of some
   std::vector<std::vector<BitChoice>> layers_;  // for each of these
 };
 

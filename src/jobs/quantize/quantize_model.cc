@@ -252,7 +252,8 @@ Result<QuantizeReport> write_output(const Prepared& prepared, const std::string&
                         .sums = run.sums(),
                         .files = writer->files(),
                         .has_time_bias = run.has_time_bias(),
-                        .has_skipped = run.has_skipped()});
+                        .has_skipped = run.has_skipped(),
+                        .expected = fit ? std::optional(fit->expected()) : std::nullopt});
   }
 }
 
@@ -274,12 +275,26 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
   return {};
 }
 
+// Finds what is wrong with the settings and the output before the model runs over the tokens.
+Result<void> check_before_tokens(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  QuantizeOptions without = options;
+  without.calibration_tokens = nullptr;
+  without.calibration.clear();
+  const QuantizeInput input = TRY(make_input(model, without));
+  const Prepared prepared = TRY(prepare(input));
+  if (options.force) return {};
+  return check_free(directory, names_of(prepared.output, options.config.format), options.resume);
+}
+
 }  // namespace
 
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(validate(options.config));
   TRY(check_directory(model, directory));
-  if (options.calibration_tokens != nullptr) return quantize_with_tokens(model, directory, options);
+  if (options.calibration_tokens != nullptr) {
+    TRY(check_before_tokens(model, directory, options));
+    return quantize_with_tokens(model, directory, options);
+  }
   const QuantizeInput input = TRY(make_input(model, options));
   const Prepared prepared = TRY(prepare(input));
   if (!options.force) TRY(check_free(directory, names_of(prepared.output, options.config.format), options.resume));
@@ -303,13 +318,13 @@ Result<bool> is_up_to_date(const Model& model, const std::string& directory, con
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(check_directory(model, directory));
-  if (options.calibration_tokens != nullptr) TRY(check_calibration_tokens(options));
+  if (options.calibration_tokens != nullptr) return plan_with_tokens(model, directory, options);
   const QuantizeInput input = TRY(make_input(model, options));
   const Prepared prepared = TRY(prepare(input));
   auto fit = TRY(fit_size(prepared));
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));
-  QuantizePlan described =
-      describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1), prepared.modality);
+  QuantizePlan described = describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1),
+                                         prepared.modality, fit ? std::optional(fit->expected()) : std::nullopt);
   described.notes = input.arrangement.notes;
   described.left_out = input.arrangement.left_out;
   return described;

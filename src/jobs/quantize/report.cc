@@ -75,6 +75,26 @@ CalibrationReport describe_calibration(const FinishedOutput& finished) {
           .boundaries = calibration.boundaries()};
 }
 
+std::optional<double> expected_error(const std::optional<SizeExpectation>& expected, std::size_t tensor) {
+  if (!expected) return std::nullopt;
+  const auto found = expected->tensors.find(tensor);
+  return found == expected->tensors.end() ? std::nullopt : std::optional(found->second.error);
+}
+
+// As SizeFitReport::error. The tensors are in the order of the layers.
+double mean_error(std::span<const LayerReport> layers, const SizeExpectation& expected) {
+  double errors = 0;
+  double weights = 0;
+  auto layer = layers.begin();
+  for (const auto& [index, tensor] : expected.tensors) {
+    const Quality& quality = layer++->quality;
+    const double error = quality.output_error.value_or(quality.relative_rmse);
+    errors += error * error * tensor.weight;
+    weights += tensor.weight;
+  }
+  return weights == 0 ? 0 : std::sqrt(errors / weights);
+}
+
 }  // namespace
 
 QuantizeReport make_report(const FinishedOutput& finished) {
@@ -102,6 +122,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
                              .planned_bits = finished.planned[i].bits,
                              .method = method_of(finished.coder, i),
                              .equalized = !weight.restore.empty(),
+                             .expected_error = expected_error(finished.expected, i),
                              .quality = quality_of(sums)});
   }
   if (report.layers.empty() && report.unquantized > 0) {
@@ -109,6 +130,10 @@ QuantizeReport make_report(const FinishedOutput& finished) {
         "nothing was quantized: every tensor has fewer than two dimensions, is not floating point or is excluded by its name");
   }
   if (finished.coder.calibration() != nullptr) report.calibration = describe_calibration(finished);
+  if (finished.expected) {
+    report.size_fit = finished.expected->report;
+    if (!finished.has_skipped) report.size_fit->error = mean_error(report.layers, *finished.expected);
+  }
   if (!output.not_copied.empty()) report.notes.push_back(describe_not_copied(output.not_copied));
   report.not_copied = output.not_copied;
   const QuantizeConfig& config = finished.coder.config();
@@ -121,8 +146,10 @@ QuantizeReport make_report(const FinishedOutput& finished) {
   return report;
 }
 
-QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality) {
+QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Modality modality,
+                           const std::optional<SizeExpectation>& expected) {
   QuantizePlan plan{.layers = {}, .source_bytes = output.source_bytes, .modality = modality, .key = output.key};
+  if (expected) plan.size_fit = expected->report;
   for (std::size_t i = 0; i < output.weights.size(); ++i) {
     const WeightLayout& weight = output.weights[i];
     plan.layers.push_back({.name = weight.name,
@@ -133,7 +160,8 @@ QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Mo
                            .method = weight.is_quantized() ? method_of(coder, i) : "",
                            .equalized = !weight.restore.empty(),
                            .parameters = weight.elements(),
-                           .bytes = weight.rows * weight.stored_row_bytes()});
+                           .bytes = weight.rows * weight.stored_row_bytes(),
+                           .expected_error = expected_error(expected, i)});
     plan.bytes += plan.layers.back().bytes;
   }
   return plan;
