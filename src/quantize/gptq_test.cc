@@ -130,16 +130,21 @@ struct Coded {
 
 std::size_t row_count(const RowFormat& format, const std::vector<float>& weights) { return weights.size() / format.columns; }
 
-// In blocks of so many rows.
-Coded gptq(const RowFormat& format, const std::vector<float>& weights, const Feedback& feedback, std::size_t block = 1000,
-           GptqSums* sums = nullptr) {
+struct Gptq {
+  std::size_t block = 1000;  // rows
+  unsigned passes = kRefinements;
+  GptqSums* sums = nullptr;
+};
+
+Coded gptq(const RowFormat& format, const std::vector<float>& weights, const Feedback& feedback, const Gptq& how = {}) {
   const std::size_t rows = row_count(format, weights);
   Coded coded(format, rows);
-  for (std::size_t first = 0; first < rows; first += block) {
-    const std::size_t count = std::min(block, rows - first);
+  for (std::size_t first = 0; first < rows; first += how.block) {
+    const std::size_t count = std::min(how.block, rows - first);
     const auto part = std::span(weights).subspan(first * format.columns, count * format.columns);
-    const GptqSums made = gptq_rows(format, DType::kF32, std::as_bytes(part), feedback, coded.rows(format, first, count));
-    if (sums != nullptr) *sums = made;
+    const GptqSums made =
+        gptq_rows(format, DType::kF32, std::as_bytes(part), feedback, coded.rows(format, first, count), {}, how.passes);
+    if (how.sums != nullptr) *how.sums = made;
   }
   return coded;
 }
@@ -193,7 +198,7 @@ std::vector<RowFormat> formats(std::uint64_t columns) {
 
 // Columns 0 and 1 are alike and their weights lie between the codes, which stand for multiples of a half. The mean diagonal is
 // 9.4375, so that U_01 = 0.95 / 1.094: 2.2 becomes 2, for which 3.2 counts as 3.2 + 0.2 · 0.868 = 3.37, and becomes 3.5.
-TEST(Gptq, OneColumnMakesGoodForAnotherByHand) {
+TEST(Gptq, OneColumnCompensatesForAnother) {
   constexpr std::size_t kColumns = 32;
   std::vector<float> hessian(kColumns * kColumns);
   std::vector<float> importance(kColumns);
@@ -212,7 +217,7 @@ TEST(Gptq, OneColumnMakesGoodForAnotherByHand) {
   EXPECT_THAT(decoded(format, plain(QuantizeMethod::kSearch, format, weights, importance)),
               Pointwise(FloatNear(0.01F), expected));
   expected[1] = 3.5F;
-  EXPECT_THAT(decoded(format, gptq(format, weights, feedback_of(hessian))), Pointwise(FloatNear(0.01F), expected));
+  EXPECT_THAT(decoded(format, gptq(format, weights, feedback_of(hessian), {.passes = 0})), Pointwise(FloatNear(0.01F), expected));
 }
 
 // The inverse, by Gauss and Jordan.
@@ -250,8 +255,8 @@ Doubles cholesky(const Doubles& matrix, std::size_t size) {
   return result;
 }
 
-// As the paper has it, with the inverse of H, in double. It is given the parameters and the codes, and tells how far the furthest
-// weight was from its code when its turn came, in steps: a half at most, for those within the range.
+// GPTQ as in the paper, with the inverse of H, in double: how far the furthest weight was from its code when its turn came, in
+// steps, given the parameters and the codes. At most a half for weights within the range.
 double furthest_from_its_code(const RowFormat& format, const std::vector<float>& weights, const Doubles& hessian,
                               const Coded& coded) {
   const std::size_t columns = format.columns;
@@ -290,20 +295,22 @@ TEST(Gptq, TakesTheCodesThatTheInverseAsksFor) {
   const Feedback feedback = feedback_of(hessian);
   const std::vector<float> weights = normal_weights(160 * 20);
   for (const RowFormat& format : formats(160)) {
-    const double furthest = furthest_from_its_code(format, weights, damped(hessian, feedback), gptq(format, weights, feedback));
+    const double furthest =
+        furthest_from_its_code(format, weights, damped(hessian, feedback), gptq(format, weights, feedback, {.passes = 0}));
     EXPECT_LT(furthest, format.bits == 8 ? 0.502 : 0.5002) << format.bits << " bits, groups of " << format.group_size;
     EXPECT_GT(furthest, 0.49);
   }
 }
 
-TEST(Gptq, InputsThatHaveNothingInCommonGiveTheCodesOfSearch) {
+TEST(Gptq, UncorrelatedInputsGiveTheCodesOfSearch) {
   for (const std::uint64_t columns : {256U, 100U}) {
     std::vector<float> hessian(columns * columns);
     for (std::size_t i = 0; i < columns; ++i) hessian[i * columns + i] = 3;
     const Feedback feedback = feedback_of(hessian);
     const std::vector<float> weights = normal_weights(columns * 70);
     for (const RowFormat& format : formats(columns)) {
-      EXPECT_EQ(gptq(format, weights, feedback), plain(QuantizeMethod::kSearch, format, weights, feedback.pivots()))
+      EXPECT_EQ(gptq(format, weights, feedback, {.passes = 0}),
+                plain(QuantizeMethod::kSearch, format, weights, feedback.pivots()))
           << format.bits << " bits, groups of " << format.group_size;
     }
   }
@@ -315,7 +322,8 @@ TEST(Gptq, IsTheSameForAllBlocksAndInstructionSets) {
     const Feedback feedback = feedback_of(Inputs(format.columns).hessian(500));
     const std::vector<float> weights = normal_weights(format.columns * 67);
     const Coded expected = gptq(format, weights, feedback);
-    for (const std::size_t block : {64U, 29U, 1U}) EXPECT_EQ(gptq(format, weights, feedback, block), expected) << block;
+    for (const std::size_t block : {64U, 29U, 1U})
+      EXPECT_EQ(gptq(format, weights, feedback, {.block = block}), expected) << block;
     for (const std::int64_t target : instruction_sets()) {
       const OnlyInstructionSet only(target);
       EXPECT_EQ(gptq(format, weights, feedback), expected) << hwy::TargetName(target);
@@ -323,14 +331,14 @@ TEST(Gptq, IsTheSameForAllBlocksAndInstructionSets) {
   }
 }
 
-TEST(Gptq, FiguresAreThoseOfWhatIsStored) {
+TEST(Gptq, MetricsAreThoseOfWhatIsStored) {
   for (const std::uint64_t columns : {256U, 300U}) {
     const std::vector<float> hessian = Inputs(columns).hessian(500);
     const std::vector<float> weights = normal_weights(columns * 70);
     const Feedback feedback = feedback_of(hessian);
     for (const RowFormat& format : formats(columns)) {
       GptqSums sums;
-      const Coded coded = gptq(format, weights, feedback, 1000, &sums);
+      const Coded coded = gptq(format, weights, feedback, {.sums = &sums});
       const QualitySums quality =
           compare_rows(format, DType::kF32, std::as_bytes(std::span(weights)), coded.packed, coded.scales, coded.offsets);
       EXPECT_EQ(sums.quality.count, quality.count);
@@ -354,14 +362,58 @@ TEST(Gptq, ColumnsThatAreScaled) {
     format.restore = units;
     GptqSums sums;
     const Feedback feedback = feedback_of(hessian);
-    const Coded coded = gptq(format, weights, feedback, 1000, &sums);
-    EXPECT_NEAR(sums.output_error / cost(normalized(hessian), errors_of(format, weights, coded), kColumns), 1, 1e-3);
+    const Coded refined = gptq(format, weights, feedback, {.sums = &sums});
+    EXPECT_NEAR(sums.output_error / cost(normalized(hessian), errors_of(format, weights, refined), kColumns), 1, 1e-3);
+    const Coded coded = gptq(format, weights, feedback, {.passes = 0});
     format.restore = {};
     std::vector<float> scaled = weights;
     for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] /= units[i % kColumns];
     EXPECT_LT(furthest_from_its_code(format, scaled, scaled_by(units, damped(hessian, feedback)), coded),
               format.bits == 8 ? 0.502 : 0.5002)
         << format.bits << " bits, groups of " << format.group_size;
+  }
+}
+
+TEST(Gptq, EveryRefinementLowersTheError) {
+  const std::vector<float> hessian = Inputs(300).hessian(600);
+  const Feedback feedback = feedback_of(hessian);
+  const Doubles metric = damped(hessian, feedback);
+  const std::vector<float> weights = normal_weights(300 * 20);
+  for (const RowFormat& format : formats(300)) {
+    double before = std::numeric_limits<double>::infinity();
+    double first = 0;
+    for (unsigned passes = 0; passes <= 4; ++passes) {
+      const Coded coded = gptq(format, weights, feedback, {.passes = passes});
+      const double error = cost(metric, errors_of(format, weights, coded), 300);
+      EXPECT_LT(error, before * 1.00001) << format.bits << " bits, " << passes << " passes";
+      before = error;
+      if (passes == 0) first = error;
+    }
+    EXPECT_LT(before, first * (format.bits <= 4 ? 0.93 : 0.98)) << format.bits << " bits, groups of " << format.group_size;
+  }
+}
+
+// With one group, nothing else moves after the last pass.
+TEST(Gptq, RefiningEndsWhereNoSingleCodeIsBetter) {
+  constexpr std::size_t kColumns = 64;
+  const std::vector<float> hessian = Inputs(kColumns).hessian(200);
+  const Feedback feedback = feedback_of(hessian);
+  const Doubles metric = damped(hessian, feedback);
+  const std::vector<float> weights = normal_weights(kColumns);
+  for (const Affine affine : {Affine::kScaleBias, Affine::kScaleZero}) {
+    const RowFormat format{.columns = kColumns, .bits = 3, .group_size = 64, .affine = affine};
+    const Coded coded = gptq(format, weights, feedback, {.passes = 50});
+    const std::vector<float> errors = errors_of(format, weights, coded);
+    const double least = cost(metric, errors, kColumns);
+    const std::vector<std::uint8_t> codes = coded.codes(format);
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      for (const int step : {-1, 1}) {
+        if (codes[i] + step < 0 || codes[i] + step > 7) continue;
+        std::vector<float> changed = errors;
+        changed[i] -= static_cast<float>(step) * coded.scales.front();
+        EXPECT_GT(cost(metric, changed, kColumns), least * 0.99999) << i;
+      }
+    }
   }
 }
 
@@ -380,7 +432,7 @@ TEST(Gptq, ReadsOtherDtypes) {
   }
 }
 
-TEST(Gptq, WhatIsNoNumberShowsInTheFiguresAndInItsRowAlone) {
+TEST(Gptq, NonFiniteWeightsChangeTheMetricsAndTheirRowAlone) {
   const Feedback feedback = feedback_of(Inputs(128).hessian(300));
   const std::vector<float> weights = normal_weights(128 * 3);
   for (const RowFormat& format : formats(128)) {
@@ -389,7 +441,7 @@ TEST(Gptq, WhatIsNoNumberShowsInTheFiguresAndInItsRowAlone) {
       std::vector<float> bad = weights;
       bad[128 + 70] = value;
       GptqSums sums;
-      const std::vector<std::uint8_t> codes = gptq(format, bad, feedback, 1000, &sums).codes(format);
+      const std::vector<std::uint8_t> codes = gptq(format, bad, feedback, {.sums = &sums}).codes(format);
       EXPECT_FALSE(std::isfinite(sums.quality.weights));
       const std::vector<std::uint8_t> others = expected.codes(format);
       EXPECT_TRUE(std::equal(codes.begin(), codes.begin() + 128, others.begin()));

@@ -93,6 +93,23 @@ Result<std::vector<float>> normalize(Triangle& triangle, double damping) {
   return added;
 }
 
+// The squares on the diagonal, of kNear rows and columns each.
+std::vector<float> squares_of(const Triangle& triangle) {
+  constexpr std::uint64_t kNear = Feedback::kNear;
+  const std::uint64_t columns = triangle.diagonal.size();
+  std::vector<float> near(columns * kNear);
+  for (std::uint64_t row = 0; row < columns; ++row) {
+    const std::uint64_t first = row - row % kNear;
+    near[row * kNear + row - first] = triangle.diagonal[row];
+    for (std::uint64_t column = first; column < row; ++column) {
+      const float value = triangle.row(row)[column];
+      near[row * kNear + column - first] = value;
+      near[column * kNear + row - first] = value;
+    }
+  }
+  return near;
+}
+
 // Some rows of the matrix that are eliminated together, each with its diagonal.
 struct Panel {
   std::uint64_t first;
@@ -184,12 +201,14 @@ Result<Feedback> Feedback::make(std::uint64_t columns, const ReadRows& read, uns
   if (!triangle) return std::unexpected(std::move(triangle).error());
   auto added = normalize(*triangle, damping);
   if (!added) return std::unexpected(std::move(added).error());
+  std::vector<float> near = squares_of(*triangle);
   if (auto done = factor(*triangle, threads); !done) return std::unexpected(std::move(done).error());
-  return Feedback(*std::move(triangle), *std::move(added));
+  return Feedback(*std::move(triangle), std::move(near), *std::move(added));
 }
 
 std::uint64_t Feedback::bytes(std::uint64_t columns) {
-  const std::uint64_t values = columns * (columns - 1) / 2 + 4 * columns + std::min(kPanel, columns) * panel_stride(columns);
+  const std::uint64_t values =
+      columns * (columns - 1) / 2 + (kNear + 4) * columns + std::min(kPanel, columns) * panel_stride(columns);
   return values * sizeof(float);
 }
 

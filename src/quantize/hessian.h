@@ -47,11 +47,17 @@ class Feedback {
   const float* weights(std::uint64_t column) const { return factors_.row(column); }
   // D, one for each column, all of them above 0.
   std::span<const float> pivots() const { return factors_.diagonal; }
+  // The damped H itself near its diagonal: the values of a row in the columns from the last multiple of kNear on, kNear of them;
+  // zeros past the last column.
+  static constexpr std::uint64_t kNear = 256;
+  const float* near(std::uint64_t row) const { return near_.data() + row * kNear; }
 
  private:
-  Feedback(Triangle factors, std::vector<float> damping) : factors_(std::move(factors)), damping_(std::move(damping)) {}
+  Feedback(Triangle factors, std::vector<float> near, std::vector<float> damping)
+      : factors_(std::move(factors)), near_(std::move(near)), damping_(std::move(damping)) {}
 
   Triangle factors_;  // Uᵀ below the diagonal, D on it
+  std::vector<float> near_;
   std::vector<float> damping_;
 };
 
