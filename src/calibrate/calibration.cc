@@ -13,7 +13,7 @@ namespace {
 // The fewer inputs there were for each column, the less their correlations mean.
 double damping_of(const LayerStatistics& layer) {
   if (layer.inputs == 0) return Feedback::kLeastDamping;
-  return std::max(Feedback::kLeastDamping, 0.5 * std::pow(static_cast<double>(layer.columns) / layer.inputs, 1.5));
+  return std::max(Feedback::kLeastDamping, 0.75 * std::pow(static_cast<double>(layer.columns) / layer.inputs, 1.5));
 }
 
 }  // namespace
