@@ -189,7 +189,7 @@ void print_metadata(const Metadata& metadata) {
 
 void print_tree(std::span<const Weight* const> weights) {
   Table table({{.title = "", .least = 24},
-               {.title = "dtype"},
+               {.title = "dtype", .least = 24},
                {.title = "shape", .least = 16},
                {.title = "tensors", .right = true},
                {.title = "size", .right = true}});

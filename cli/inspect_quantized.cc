@@ -90,7 +90,7 @@ void print_tensors(const std::vector<const Weight*>& tensors) {
   Table table({{.title = "tensor", .least = 24},
                {.title = "dtype"},
                {.title = "shape", .least = 12},
-               {.title = "stored as"},
+               {.title = "stored as", .least = 24},
                {.title = "size", .right = true}});
   for (const Weight* const tensor : tensors) {
     table.add({label_text(tensor->name), name(tensor->dtype), shape_text(tensor->shape), width_text(*tensor),
@@ -140,7 +140,7 @@ Json weight_json(const Weight& weight) {
 }
 
 Exit print_widths(const Weights& model) {
-  Table table({{.title = "stored as"},
+  Table table({{.title = "stored as", .least = 24},
                {.title = "tensors", .right = true},
                {.title = "parameters", .right = true},
                {.title = "size", .right = true}});

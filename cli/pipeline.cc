@@ -112,6 +112,14 @@ bool is_pipeline(const std::string& path, const OpenOptions& options) {
 }
 
 Exit inspect_pipeline(const PipelineView& view, const std::vector<Component>& components) {
+  const auto has_variant = [&](const Component& component) {
+    return std::ranges::find(component.variants, view.open.variant) != component.variants.end();
+  };
+  if (!view.open.variant.empty() && std::ranges::none_of(components, has_variant)) {
+    return report({.code = Errc::kNotFound,
+                   .message = fmt::format("{}: no component has weights of the variant '{}'", escape(without_secrets(view.path)),
+                                          escape(view.open.variant))});
+  }
   Json described = Json::array();
   Table table({{.title = "component"},
                {.title = "class", .least = 16},

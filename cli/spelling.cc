@@ -29,8 +29,9 @@ std::string spelled(std::string_view message, const Spelling& spelling) {
   std::string out;
   while (!message.empty()) {
     const bool begins_word = out.empty() || out.back() == ' ' || out.back() == '(';
-    const bool begins_clause =
-        out.empty() || out.ends_with(": ") || out.ends_with("(") || out.ends_with("give ") || out.ends_with("leave out ");
+    const bool is_of_tensor = out.ends_with("': ") && out.contains("tensor '");  // its dtype, not an option
+    const bool begins_clause = !is_of_tensor && (out.empty() || out.ends_with(": ") || out.ends_with("(") ||
+                                                 out.ends_with("give ") || out.ends_with("leave out "));
     const std::string_view word = begins_word ? first_word(message) : std::string_view();
     const auto found = spelling.find(word);
     if (found != spelling.end() && (begins_clause || word.contains('_'))) {

@@ -70,7 +70,7 @@ std::optional<FileRole> file_role(std::string_view name) {
 }
 
 bool is_weights_name(std::string_view name) {
-  constexpr std::array<std::string_view, 19> kEndings{kParquetSuffix, kSafetensorsSuffix,
+  constexpr std::array<std::string_view, 22> kEndings{kParquetSuffix, kSafetensorsSuffix,
                                                       kIndexSuffix,   kMlxJsonSuffix,
                                                       ".bin",         ".bin.index.json",
                                                       ".pt",          ".pth",
@@ -79,7 +79,8 @@ bool is_weights_name(std::string_view name) {
                                                       ".h5",          ".npz",
                                                       ".onnx",        ".onnx_data",
                                                       ".onnx.data",   ".tflite",
-                                                      ".msgpack"};
+                                                      ".msgpack",     ".ot",
+                                                      ".pdparams",    ".nemo"};
   return ends_with_any(name, kEndings) || parse_variant_name(name).has_value();
 }
 

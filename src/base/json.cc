@@ -58,6 +58,9 @@ Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::st
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   simdjson::dom::element root;
   if (const auto error = parser.parse(from_python(text)).get(root)) {
+    if (text.starts_with("version https://git-lfs")) {
+      return fail(Errc::kCorrupt, "not JSON; this is a Git LFS pointer: not downloaded; run `git lfs pull` in its repository");
+    }
     return fail(Errc::kCorrupt, "invalid JSON: {}", simdjson::error_message(error));
   }
   return root;

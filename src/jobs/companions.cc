@@ -176,6 +176,10 @@ void leave_out(Companions& companions, std::string_view name) {
 
 void leave_out_quantization(Companions& companions) {
   std::erase_if(companions.files, [](const Companion& file) { return is_side_file(file.name); });
+  leave_out_claims(companions);
+}
+
+void leave_out_claims(Companions& companions) {
   for (const KnownFile& known : kKnownFiles) {
     if (known.role == FileRole::kQuantization) leave_out(companions, known.name);
   }

@@ -40,6 +40,9 @@ std::vector<std::string> names_of(const Companions& companions, std::string_view
 // Removes the files alone.
 void leave_out_quantization(Companions& companions);
 
+// Removes the files in which a quantizer describes its weights.
+void leave_out_claims(Companions& companions);
+
 // Removes files by name.
 void leave_out(Companions& companions, std::string_view name);
 

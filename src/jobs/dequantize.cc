@@ -175,7 +175,9 @@ Result<ConvertReport> dequantize_model(const std::string& quantized, const std::
   const std::string stem = stem_of_files(stored);
   Companions companions = is_single_file(path) ? Companions() : TRY(companions_of(reader, stored, specs));
   if (!options.force) TRY(check_free(path, names_of(companions, stem)));
-  const auto sink = TRY(create_tensor_writer(path, specs, options.sink,
+  SinkOptions sink_options = options.sink;
+  sink_options.metadata.merge(reader.metadata());
+  const auto sink = TRY(create_tensor_writer(path, specs, sink_options,
                                              {.stem = stem, .companions = companions.files, .threads = options.work.threads}));
   Dequantization dequantization(reader, specs, *sink, options);
   TRY(dequantization.run());

@@ -102,19 +102,31 @@ Result<void> add_from_side_file(std::vector<Declared>& found, const std::string&
   return {};
 }
 
+// Methods of one quantizer have one name: those of AutoRound, which stores weights as GPTQ and AWQ do, count as theirs.
+std::string_view quantizer_of(std::string_view method) {
+  constexpr std::array<std::string_view, 5> kPacked{"gptq", "awq", "auto-round", "auto_round", "intel/auto-round"};
+  const auto begins = [&](std::string_view name) { return method.starts_with(name); };
+  if (std::ranges::any_of(kPacked, begins)) return kPacked.front();
+  return begins("modelopt") ? "modelopt" : method;
+}
+
 }  // namespace
 
 bool may_hold_codes(DType dtype) {
   return (bits(dtype) <= 8 && dtype != DType::kBool) || dtype == DType::kI16 || dtype == DType::kI32;
 }
 
+bool holds_codes(const TensorInfo& tensor) {
+  return tensor.shape.size() >= 2 && (may_hold_codes(tensor.dtype) || tensor.dtype == DType::kU32);
+}
+
 Result<std::vector<Declared>> find_declared(const Model& model) {
   std::vector<Declared> found;
   if (model.config()) TRY(add_from_config(found, *model.config()));
   const Folder* const folder = ModelAccess::folder(model);
-  const auto holds_codes = [](const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); };
+  const auto may_be_codes = [](const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); };
   // If all weights are plain floats, such a file is left over from other weights.
-  if (folder == nullptr || std::ranges::none_of(model.tensors(), holds_codes)) return found;
+  if (folder == nullptr || std::ranges::none_of(model.tensors(), may_be_codes)) return found;
   for (const SideFile& file : kSideFiles) {
     const auto text = TRY(folder->read_text(file.name));
     if (!text) continue;
@@ -123,6 +135,16 @@ Result<std::vector<Declared>> find_declared(const Model& model) {
     }
   }
   return found;
+}
+
+std::string describe_contradiction(std::span<const Declared> declared) {
+  for (const Declared& other : declared) {
+    const Declared& first = declared.front();
+    const bool is_of_others = other.place.starts_with(kMistralParamsFile);  // it describes consolidated.safetensors
+    if (is_of_others || quantizer_of(first.method) == quantizer_of(other.method)) continue;
+    return fmt::format("{}, but {}; remove the one that does not belong to these weights", first.evidence, other.evidence);
+  }
+  return {};
 }
 
 std::optional<DType> config_dtype(const Model& model) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,17 @@ struct Declared {
 // tensor may hold codes.
 Result<std::vector<Declared>> find_declared(const Model& model);
 
+// A line about two sections that name different quantizers; empty if all agree.
+std::string describe_contradiction(std::span<const Declared> declared);
+
 // The dtype that the config gives the weights; empty if there is none or it is not a float of at least 16 bits.
 std::optional<DType> config_dtype(const Model& model);
 
 // Whether values of this dtype may be codes of quantized weights. U32 is left out: it holds MLX's codes.
 bool may_hold_codes(DType dtype);
+
+// Whether the tensor may be the codes of a quantized weight, of MLX too.
+bool holds_codes(const TensorInfo& tensor);
 
 // Typed access to a section, which owns the texts that it gives. Absent keys and null give an empty optional; a value of another
 // type is kCorrupt.

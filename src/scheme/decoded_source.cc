@@ -112,7 +112,9 @@ Result<std::unique_ptr<Source>> open_decoded(Weights weights, std::optional<DTyp
                      .dtype = weight.is_quantized() ? dtype.value_or(decoded_dtype(weight)) : weight.dtype,
                      .shape = weight.shape});
   }
-  auto layout = TRY(safetensors::make_layout(specs, {}));
+  Metadata metadata = reader_of(weights).metadata();
+  metadata.emplace("format", "pt");  // some readers of SafeTensors require a format
+  auto layout = TRY(safetensors::make_layout(specs, metadata));
   std::vector<Values> extents;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::uint64_t bytes = TRY(safetensors::data_bytes(specs[i]));

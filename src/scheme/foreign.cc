@@ -55,10 +55,27 @@ constexpr std::array kNames{
     NamePattern{.suffix = ".blocks", .needs = Needs::kSibling, .sibling = ".scales", .scheme = "mxfp4"},
     NamePattern{.suffix = "g_idx", .needs = Needs::kSibling, .sibling = "qweight", .scheme = "gptq"},
     NamePattern{.suffix = "qzeros", .needs = Needs::kSibling, .sibling = "qweight", .scheme = "awq"},
+    NamePattern{
+        .suffix = ".qzeros", .needs = Needs::kNothing, .sibling = {}, .scheme = kUnknown},  // its codes are in another shard
     NamePattern{.suffix = "qbiases", .needs = Needs::kSibling, .sibling = "scales", .scheme = "metal"},
     NamePattern{.suffix = "_scale_inv", .needs = Needs::kSibling, .sibling = "", .scheme = "fp8"},
+    NamePattern{.suffix = ".weight_scale_inv", .needs = Needs::kNothing, .sibling = {}, .scheme = "fp8"},
     NamePattern{.suffix = "qscale_weight", .needs = Needs::kSibling, .sibling = "weight", .scheme = "fp8"},  // Mistral
+    NamePattern{.suffix = ".W_q", .needs = Needs::kSibling, .sibling = ".scale", .scheme = "hqq"},
+    NamePattern{.suffix = "._data", .needs = Needs::kSibling, .sibling = "._scale", .scheme = "quanto"},
+    NamePattern{.suffix = ".q_weight", .needs = Needs::kSibling, .sibling = ".q_scale", .scheme = "exl2"},
+    NamePattern{.suffix = ".trellis", .needs = Needs::kSibling, .sibling = ".suh", .scheme = "exl3"},
+    NamePattern{.suffix = ".codebooks", .needs = Needs::kSibling, .sibling = ".codes", .scheme = "aqlm"},
     NamePattern{.suffix = "weight_scale", .needs = Needs::kSibling, .sibling = "weight", .scheme = kUnknown},
+    NamePattern{.suffix = ".weight_scale", .needs = Needs::kNothing, .sibling = {}, .scheme = kUnknown},
+    NamePattern{.suffix = ".weight_scale_2", .needs = Needs::kNothing, .sibling = {}, .scheme = "modelopt"},
+    NamePattern{.suffix = ".pre_quant_scale", .needs = Needs::kNothing, .sibling = {}, .scheme = "modelopt"},
+    NamePattern{.suffix = ".scale_input", .needs = Needs::kNothing, .sibling = {}, .scheme = "comfyui"},
+    NamePattern{.suffix = ".SCB", .needs = Needs::kNothing, .sibling = {}, .scheme = "bitsandbytes"},
+    NamePattern{.suffix = ".weight.absmax", .needs = Needs::kNothing, .sibling = {}, .scheme = "bitsandbytes"},
+    NamePattern{.suffix = ".weight.quant_map", .needs = Needs::kNothing, .sibling = {}, .scheme = "bitsandbytes"},
+    NamePattern{.suffix = ".weight.nested_absmax", .needs = Needs::kNothing, .sibling = {}, .scheme = "bitsandbytes"},
+    NamePattern{.suffix = ".weight.nested_quant_map", .needs = Needs::kNothing, .sibling = {}, .scheme = "bitsandbytes"},
     NamePattern{.suffix = "_weight_scale", .needs = Needs::kSibling, .sibling = "", .scheme = kUnknown},  // fused experts
     NamePattern{.suffix = "weight_scales", .needs = Needs::kSibling, .sibling = "weight", .scheme = kUnknown},
     NamePattern{.suffix = "qweight", .needs = Needs::kSibling, .sibling = "scales", .scheme = kUnknown},

@@ -297,6 +297,18 @@ TEST(Foreign, TensorsOfAllShardsCount) {
                     message(dir.path(), "as fp8 (tensor 'a.weight_scale_inv' beside 'a.weight')")));
 }
 
+TEST(Foreign, ParametersCountWithoutTheirCodes) {
+  for (const std::string_view name : {"a.weight_scale", "a.weight_scale_inv", "a.weight_scale_2", "a.pre_quant_scale", "a.SCB",
+                                      "a.weight.absmax", "a.weight.quant_map", "a.weight.nested_absmax", "a.scale_input"}) {
+    const std::string bytes = test::safetensors(Tensors{{name, kF32, {4}}, {"b.weight", kBF16, {4, 4}}});
+    const auto model = Model::from_bytes(test::as_bytes(bytes), "m.safetensors");
+    ASSERT_TRUE(model) << model.error().message;
+    const auto found = find_foreign(*model);
+    ASSERT_TRUE(found && *found) << name;
+    EXPECT_EQ((*found)->evidence, fmt::format("tensor '{}'", name));
+  }
+}
+
 TEST(Foreign, SideFilesCountBesideCodes) {
   const Tensors codes{{"a.weight", kF8E4M3, {4, 32}}};
   EXPECT_TRUE(directory_refused(codes, {{"hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})"}},
@@ -342,7 +354,7 @@ TEST(Foreign, PlainModelsPass) {
       {{"attn.k_scale", kF32, {}}, {"attn.v_scale", kF32, {}}, {"attn.k.weight", kBF16, {4, 4}}},  // scales of a KV cache
       {{"act.scales", kF16, {4}}, {"act.weight", kF16, {4}}},                                      // AWQ, dequantized
       {{"conv.weight_g", kF32, {4, 1}}, {"conv.weight_v", kF32, {4, 4}}},                          // weight norm
-      {{"codebook.absmax", kF32, {4}}, {"a.weight_scale", kF32, {4}}, {"a.SCB", kF32, {4}}, {"b.qweight", kF32, {4, 4}}},
+      {{"codebook.absmax", kF32, {4}}, {"a_weight_scale", kF32, {4}}, {"b.qweight", kF32, {4, 4}}},
       {{"down_blocks", kF32, {4, 4}}, {"up_scales", kF32, {4}}, {"a.scale_weight", kF32, {4}}},
   };
   for (std::size_t i = 0; i < models.size(); ++i) {

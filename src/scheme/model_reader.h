@@ -22,6 +22,7 @@ class ModelReader : public WeightsReader {
   std::vector<ModelFile> files() const override { return {model_.files().begin(), model_.files().end()}; }
   Modality modality() const override { return model_.modality(); }
   const std::optional<ModelConfig>& config() const override { return model_.config(); }
+  Metadata metadata() const override { return about_model(model_.metadata()); }
   std::span<const std::string> warnings() const override { return model_.warnings(); }
   const Model* stored() const override { return &model_; }
   std::optional<Model> take_stored() override { return std::move(model_); }

@@ -26,6 +26,11 @@ std::uint64_t Weight::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
 }
 
+Metadata about_model(Metadata metadata) {
+  for (const char* const key : {"format", "_quantization_metadata", "ballast_fp4_nibble_order"}) metadata.erase(key);
+  return metadata;
+}
+
 const Weight* WeightsReader::find(std::string_view name) const {
   static_cast<void>(weights());
   const auto found = index_.find(name);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ballast/error.h>
+#include <ballast/metadata.h>
 #include <ballast/model.h>
 #include <ballast/weights.h>
 #include <ballast/work.h>
@@ -49,6 +50,8 @@ class WeightsReader {
   virtual std::vector<ModelFile> files() const = 0;
   virtual Modality modality() const = 0;
   virtual const std::optional<ModelConfig>& config() const = 0;
+  // What describes the model itself, such as its license, not how its files store it.
+  virtual Metadata metadata() const = 0;
   virtual std::span<const std::string> warnings() const { return {}; }
   virtual const Model* stored() const { return nullptr; }
   // Moves stored() out; do not use the reader afterwards.
@@ -112,5 +115,8 @@ bool is_parquet_model(const Place& place);
 Result<std::unique_ptr<WeightsReader>> open_parquet_reader(const std::string& given, Folder folder, const OpenOptions& options);
 
 const WeightsReader& reader_of(const Weights& weights);
+
+// Without the entries that say how a file stores its tensors.
+Metadata about_model(Metadata metadata);
 
 }  // namespace ballast

@@ -231,6 +231,33 @@ def test_verify_names_the_missing_shard(run, flux_model):
     assert defect["component"] == "transformer" and "00002-of-00002" in defect["message"]
 
 
+def test_verify_names_what_is_beside_the_components(run, sd):
+    single = sd / "sd-v1-5.safetensors"
+    single.write_bytes((sd / "vae" / "diffusion_pytorch_model.safetensors").read_bytes())
+    (sd / "assets").mkdir()
+    (sd / "assets" / "teaser.png").write_bytes(b"png")
+    skipped = "\n".join(json_of(run("verify", sd, "--json"))["skipped"])
+    assert "sd-v1-5.safetensors" in skipped and "assets" in skipped and "tokenizer" not in skipped
+    os.truncate(single, single.stat().st_size - 4)
+    [defect] = json.loads(run("verify", sd, "--json").stdout)["defects"]
+    assert defect["check"] == "other weights" and "truncated" in defect["message"]
+
+
+def test_verify_checks_a_folder_that_is_no_component(run, sd):
+    index = json.loads((sd / "model_index.json").read_text())
+    (sd / "model_index.json").write_text(json.dumps(index | {"safety_checker": [None, None]}))
+    file = sd / "safety_checker" / "model.safetensors"
+    assert "safety_checker/model.safetensors" in "\n".join(json_of(run("verify", sd, "--json"))["skipped"])
+    os.truncate(file, file.stat().st_size - 4)
+    assert run("verify", sd).returncode == 1
+
+
+def test_no_command_ignores_an_unknown_variant(run, flux_model, tmp_path):
+    for command in (["inspect"], ["verify"], ["convert", tmp_path / "out"], ["quantize", tmp_path / "out"]):
+        message = one_error_line(run(command[0], flux_model, *command[1:], "--variant", "fp16"), 3)
+        assert "no component has weights of the variant 'fp16'" in message
+
+
 # convert
 
 

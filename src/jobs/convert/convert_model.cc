@@ -21,6 +21,7 @@
 #include "model/sink.h"
 #include "model/state.h"
 #include "output/occupied.h"
+#include "scheme/declared.h"
 #include "source/sha256.h"
 #include "source/uri.h"
 
@@ -47,6 +48,7 @@ struct Damage {
   ConversionLoss loss;
   std::uint64_t overflows = 0;  // floats that became infinite or NaN
   std::uint64_t specials = 0;   // NaN and infinities that became something else
+  std::uint64_t nonfinite = 0;  // of a weight that is decoded to its new dtype
 };
 
 class Conversion {
@@ -104,6 +106,10 @@ class Conversion {
       if (damage_[i].specials > 0) {
         found.push_back(fmt::format("tensor {}: {} of {} values are NaN or infinite, which {} cannot hold", tensor,
                                     damage_[i].specials, selection_.sources[i]->elements(), to));
+      }
+      if (damage_[i].nonfinite > 0) {
+        found.push_back(fmt::format("tensor {}: {} of {} values are NaN or infinite as {}", tensor, damage_[i].nonfinite,
+                                    selection_.sources[i]->elements(), to));
       }
     }
     return found;
@@ -191,8 +197,13 @@ class Conversion {
     }
     const std::span<std::byte> source(in, block.count * bits(from.dtype) / 8);
     TRY(model_.read_into(from.name, block.first * bits(from.dtype) / 8, source));
-    if (from.dtype == to) return sink_.write(block.tensor, block.first * bits(to) / 8, source);
-
+    if (from.dtype == to) {
+      const auto& decoded = ModelAccess::decoded(model_);
+      if (decoded && decoded->names.contains(from.name)) {
+        TRY(record(block, {.loss = {}, .nonfinite = count_nonfinite(to, source)}));
+      }
+      return sink_.write(block.tensor, block.first * bits(to) / 8, source);
+    }
     const std::span<std::byte> target(out, block.count * bits(to) / 8);
     const auto loss = convert_values(from.dtype, source, to, target);
     if (!loss) return fail_at(fmt::format("tensor {}", quote(from.name)), loss.error());
@@ -209,7 +220,7 @@ class Conversion {
 
   Result<void> record(const Block& block, const Damage& done) {
     const ConversionLoss& loss = done.loss;
-    if (loss.count == 0 && done.overflows == 0 && done.specials == 0) return {};
+    if (loss.count == 0 && done.overflows == 0 && done.specials == 0 && done.nonfinite == 0) return {};
     const TensorInfo& from = *selection_.sources[block.tensor];
     if (loss.count > 0 && options_.on_loss == OnLoss::kRefuse) {
       return fail(Errc::kUnsupported, "{}: tensor {}: value {} of {} does not fit {}; set allow_loss to convert anyway",
@@ -224,6 +235,7 @@ class Conversion {
     damage.loss.count += loss.count;
     damage.overflows += done.overflows;
     damage.specials += done.specials;
+    damage.nonfinite += done.nonfinite;
     return {};
   }
 
@@ -271,8 +283,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   }
   SinkOptions sink_options = options.sink;
   const auto& decoded = ModelAccess::decoded(model);
-  const bool is_pt = decoded && model.metadata().empty();  // some readers of SafeTensors require a format
-  sink_options.metadata = options.metadata.value_or(is_pt ? Metadata{{"format", "pt"}} : model.metadata());
+  sink_options.metadata = options.metadata.value_or(model.metadata());
   auto selection = TRY(select_tensors(model, options));
   TRY(decoded ? check_decoded(model, path) : check_codes(model, selection, path, options));
   ConvertReport report{
@@ -295,6 +306,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     const bool has_new_dtype = report.converted > 0 || decoded;
     companions = TRY(find_companions(*folder, stored, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
     if (decoded) TRY(drop_quantization(companions));
+    if (std::ranges::none_of(model.tensors(), holds_codes)) leave_out_claims(companions);
   }
   if (!options.force) TRY(check_free(path, names_in(path, model, companions, stem), options.resume));
   const auto key = TRY(options.resume ? resume_key(model, selection, sink_options) : Result<std::string>());

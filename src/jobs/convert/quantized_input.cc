@@ -1,5 +1,6 @@
 #include "jobs/convert/quantized_input.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -11,6 +12,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "model/state.h"
+#include "scheme/comfyui/layers.h"
+#include "scheme/declared.h"
 #include "scheme/foreign.h"
 #include "scheme/layer_reader.h"
 #include "scheme/mlx/config.h"
@@ -37,8 +40,15 @@ Result<void> check_side_files(const Model& model, const Selection& selection) {
 
 bool has_new_dtypes(const ConvertOptions& options) { return options.dtype || !options.dtype_rules.empty(); }
 
-bool keeps_codes(const std::string& path, const ConvertOptions& options) {
-  return !has_new_dtypes(options) && !is_single_file(path) && options.sink.format != Format::kMlxJson;
+// Whether names, shapes and metadata alone describe the weights. Otherwise it takes a config, which is in a directory.
+Result<bool> describes_itself(const Model& model) {
+  const auto mlx = mlx_quantization_of(model);
+  return mlx && !*mlx && TRY(find_declared(model)).empty();
+}
+
+Result<bool> keeps_codes(const Model& model, const std::string& path, const ConvertOptions& options) {
+  if (has_new_dtypes(options) || options.sink.format == Format::kMlxJson || path.ends_with(kMlxJsonSuffix)) return false;
+  return is_single_file(path) ? describes_itself(model) : true;
 }
 
 // The tensors of each quantized weight.
@@ -70,8 +80,10 @@ Result<void> check_codes(const Model& model, const Selection& selection, const s
   const auto refuse = [&](std::string_view why) {
     return fail(Errc::kUnsupported, "{}: weights are quantized, and {}; dequantize the model first", escape(model.path()), why);
   };
-  if (!keeps_codes(path, options)) return refuse("a single file cannot store how");
+  if (!TRY(keeps_codes(model, path, options))) return refuse("a single file cannot store how");
   TRY(check_side_files(model, selection));
+  const bool names_layers =
+      std::ranges::any_of(model.files(), [](const ModelFile& file) { return file.metadata.contains(kComfyMetadata); });
   std::map<std::string_view, std::string_view> names;
   for (std::size_t i = 0; i < selection.targets.size(); ++i) names[selection.sources[i]->name] = selection.targets[i].name;
   for (const std::vector<const TensorInfo*>& parts : *layers) {
@@ -82,6 +94,8 @@ Result<void> check_codes(const Model& model, const Selection& selection, const s
       ++found;
       if (name->second != part->name) return refuse(fmt::format("{} cannot be renamed", quote(part->name)));
     }
+    if (found == 0 && names_layers)
+      return refuse(fmt::format("the metadata names {}, which is left out", quote(parts.front()->name)));
     if (found != 0 && found != parts.size())
       return refuse(fmt::format("{} would lose its weights, scales or biases", quote(parts.front()->name)));
   }
@@ -103,8 +117,10 @@ Result<Model> open_to_convert(const std::string& model, const std::string& path,
   auto weights = Weights::open(model, open);
   if (!weights && weights.error().code == Errc::kUnsupported) return Model::open(model, open);
   if (!weights) return std::unexpected(std::move(weights.error()));
-  const bool stays = !weights->is_quantized() || keeps_codes(path, options);
-  if (stays && weights->stored() != nullptr) return *std::move(*weights).take_stored();
+  const Model* const stored = weights->stored();
+  if (stored != nullptr && (!weights->is_quantized() || TRY(keeps_codes(*stored, path, options)))) {
+    return *std::move(*weights).take_stored();
+  }
   if (!options.dtype || info(*options.dtype).kind != NumberKind::kFloat) return decode(std::move(*weights));
   return decode(std::move(*weights), bits(*options.dtype) >= 16 ? *options.dtype : DType::kF32);
 }

@@ -54,13 +54,6 @@ Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& 
   return hash_of(key + files + TRY(describe_files(coder.calibration()->statistics().file())));
 }
 
-// What describes the model itself, such as its license. The rest is about how its files stored it.
-Metadata metadata_of(const Model& model) {
-  Metadata metadata = model.metadata();
-  for (const char* key : {"format", "_quantization_metadata"}) metadata.erase(key);
-  return metadata;
-}
-
 }  // namespace
 
 std::vector<std::string> names_of(const OutputPlan& output, QuantizeFormat format) {
@@ -86,7 +79,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
                     .resume_key = {},
                     .companions = {},
                     .not_copied = {},
-                    .metadata = metadata_of(model),
+                    .metadata = about_model(model.metadata()),
                     .config_members = {}};
   if (coder.calibration() != nullptr && coder.calibration()->is_time_aware()) {
     output.time_boundaries = coder.calibration()->boundaries();

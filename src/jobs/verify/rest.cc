@@ -1,9 +1,11 @@
 #include "jobs/verify/rest.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <ranges>
 #include <set>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/file_names.h"
@@ -40,6 +42,12 @@ Result<bool> has_zip_end(const Source& source) {
   const auto end = TRY(read_part(source, source.size() - length, length));
   return contains(end, "PK\x05\x06");
 }
+
+struct Rest {
+  bool was_checked = false;          // there are weight files, some of which could be checked
+  std::vector<std::string> skipped;  // what was not checked, one line for each kind
+  std::vector<std::string> defects;  // files that are truncated
+};
 
 class RestCheck {
  public:
@@ -106,22 +114,38 @@ class RestCheck {
   std::map<std::string_view, std::set<std::string>> names_;
 };
 
-}  // namespace
-
-Result<Rest> check_rest(const Folder& folder, std::span<const std::string> weights, const OpenOptions& options) {
+Result<Rest> check_rest(const Folder& folder, const Verified& verified, const OpenOptions& options) {
   std::set<std::string> own;
-  for (const std::string& path : weights) own.insert(file_name(path));
+  for (const std::string& path : verified.weights) own.insert(file_name(path));
   const auto files = TRY(is_uri(folder.path()) ? folder.files() : folder.tree());
   RestCheck check(folder, options);
   for (const ListedFile& file : files) {
     const std::size_t slash = file.name.find('/');
     const bool is_weights = is_weights_name(file.name) && !file.name.ends_with(".index.json");
-    if (slash != std::string::npos && !is_weights) check.add_folder(file.name.substr(0, slash));
+    if (slash != std::string::npos) {
+      const std::string top = file.name.substr(0, slash);
+      if (std::ranges::find(verified.folders, top) != verified.folders.end()) continue;
+      if (!is_weights) check.add_folder(top);
+    }
     const bool is_own = own.contains(file.name) || file_role(file.name) == FileRole::kSideWeights;
     if (!is_weights || is_own) continue;
     TRY(check.add(file.name));
   }
   return std::move(check).finish();
+}
+
+}  // namespace
+
+Result<void> add_rest(const Folder& folder, const Verified& verified, const OpenOptions& options, VerifyReport& report) {
+  constexpr const char* kCheck = "other weights";
+  auto rest = check_rest(folder, verified, options);
+  if (!rest && is_uri(folder.path())) return {};
+  if (!rest) return std::unexpected(std::move(rest.error()));
+  const bool is_new = std::ranges::find(report.checks, kCheck) == report.checks.end();
+  if (rest->was_checked && is_new) report.checks.emplace_back(kCheck);
+  for (std::string& message : rest->defects) report.defects.push_back({.check = kCheck, .message = std::move(message)});
+  std::ranges::move(rest->skipped, std::back_inserter(report.skipped));
+  return {};
 }
 
 }  // namespace ballast

@@ -2,24 +2,24 @@
 
 #include <span>
 #include <string>
-#include <vector>
 
 #include <ballast/error.h>
 #include <ballast/open_options.h>
+#include <ballast/verify.h>
 
 #include "source/path/folder.h"
 
 namespace ballast {
 
-// The weight files and folders of a model directory that are not part of the model.
-struct Rest {
-  bool was_checked = false;          // there are weight files, some of which could be checked
-  std::vector<std::string> skipped;  // what was not checked, one line for each kind
-  std::vector<std::string> defects;  // files that are truncated
+// What a verification does with the content of a directory by itself.
+struct Verified {
+  std::span<const std::string> weights;  // paths of files
+  std::span<const std::string> folders;  // names of folders in it
 };
 
-// Looks at the headers of SafeTensors files and at the ends of ZIP archives, which are enough to find truncated files. Files on
-// servers are only named. `weights` are the files of the model.
-Result<Rest> check_rest(const Folder& folder, std::span<const std::string> weights, const OpenOptions& options);
+// Adds the weight files and folders of a directory that are not part of the model. Looks at the headers of SafeTensors files and
+// at the ends of ZIP archives, which are enough to find truncated files. Files on servers are only named, and a server that does
+// not list its files is not asked again.
+Result<void> add_rest(const Folder& folder, const Verified& verified, const OpenOptions& options, VerifyReport& report);
 
 }  // namespace ballast

@@ -19,25 +19,13 @@
 #include "model/state.h"
 #include "scheme/declared.h"
 #include "scheme/layer_reader.h"
+#include "scheme/mlx/config.h"
 #include "scheme/reader.h"
 #include "source/sha256.h"
 #include "source/uri.h"
 
 namespace ballast {
 namespace {
-
-// Adds what is beside the model. A server that does not list its files is not asked again.
-Result<void> add_rest(const Folder& folder, std::span<const std::string> weights, const OpenOptions& options,
-                      VerifyReport& report) {
-  constexpr const char* kCheck = "other weights";
-  auto rest = check_rest(folder, weights, options);
-  if (!rest && is_uri(folder.path())) return {};
-  if (!rest) return std::unexpected(std::move(rest.error()));
-  if (rest->was_checked) report.checks.emplace_back(kCheck);
-  for (std::string& message : rest->defects) report.defects.push_back({.check = kCheck, .message = std::move(message)});
-  std::ranges::move(rest->skipped, std::back_inserter(report.skipped));
-  return {};
-}
 
 // One verification.
 class Verifier {
@@ -65,7 +53,7 @@ class Verifier {
       TRY(hash_files());
     }
     const bool is_whole = models.size() == 1 && report_.ok();
-    if (location->folder) TRY(add_rest(*location->folder, location->files, options_.open, report_));
+    if (location->folder) TRY(add_rest(*location->folder, {.weights = location->files, .folders = {}}, options_.open, report_));
     if (is_whole) {
       if (config) ModelAccess::set_folder(models.front(), std::move(*location), std::move(*config));
       TRY(check_quantization(std::move(models.front())));
@@ -147,7 +135,8 @@ class Verifier {
       return std::nullopt;
     }
     config_place_ = shown(join_path(location.folder->path(), kConfigFile));
-    awaits_weights_ = (*config)->quantized || std::ranges::any_of(shards_, holds_codes);
+    const auto may_be_quantized = [](const Shard& shard) { return std::ranges::any_of(shard.header.tensors, holds_codes); };
+    awaits_weights_ = (*config)->quantized || std::ranges::any_of(shards_, may_be_quantized);
     if (awaits_weights_) return *config;  // compared when the weights are known
     std::vector<TensorInfo> tensors;
     for (const Shard& shard : shards_) tensors.insert(tensors.end(), shard.header.tensors.begin(), shard.header.tensors.end());
@@ -182,33 +171,39 @@ class Verifier {
     }
     begin("values");
     for (const Model& model : models) {
-      const std::set<const TensorInfo*> raw = raw_codes(model);
+      const Parts parts = find_parts(model);
       for (std::uint32_t file = 0; file < model.files().size(); ++file) {
-        TRY(check_values_of(model, file, raw));
+        TRY(check_values_of(model, file, parts));
       }
     }
     return {};
   }
 
-  // Tensors whose elements are not values, whatever their dtype: each holds several codes of a quantized weight.
-  static std::set<const TensorInfo*> raw_codes(const Model& model) {
-    std::set<const TensorInfo*> raw;
+  // Tensors of quantized weights whose values do not have the limits of other weights.
+  struct Parts {
+    std::set<const TensorInfo*> raw;     // elements are no values, whatever the dtype: each holds several codes
+    std::set<const TensorInfo*> scales;  // and other parameters, of which few may all be the same
+  };
+
+  static Parts find_parts(const Model& model) {
+    Parts parts;
     const auto found = find_layers(model);
-    if (!found || !*found) return raw;
+    if (!found || !*found) return parts;
     for (const Layer& layer : (*found)->layers) {
       const TensorInfo* const codes = layer.parts.front();
-      if (layer.storage.bits < bits(codes->dtype)) raw.insert(codes);
+      if (layer.storage.bits < bits(codes->dtype)) parts.raw.insert(codes);
+      parts.scales.insert(layer.parts.begin() + 1, layer.parts.end());
     }
-    return raw;
+    return parts;
   }
 
-  Result<void> check_values_of(const Model& model, std::uint32_t file, const std::set<const TensorInfo*>& raw) {
+  Result<void> check_values_of(const Model& model, std::uint32_t file, const Parts& parts) {
     std::vector<const TensorInfo*> tensors;
     std::vector<std::string_view> names;
     std::uint64_t bytes = 0;
     for (const TensorInfo& tensor : model.tensors()) {
       if (tensor.file != file) continue;
-      if (raw.contains(&tensor)) {
+      if (parts.raw.contains(&tensor)) {
         if (!advance(tensor.bytes(), model.files()[file].path)) return fail(Errc::kCancelled, "cancelled");
         continue;
       }
@@ -225,7 +220,15 @@ class Verifier {
     }
     for (std::size_t i = 0; stats && i < names.size(); ++i) {
       if (!(*stats)[i]) continue;
-      for (const std::string& message : check_values(*tensors[i], *(*stats)[i], options_.limits)) {
+      ValueLimits limits = options_.limits;
+      if (parts.scales.contains(tensors[i])) {
+        limits = {.allow_nan = limits.allow_nan,
+                  .allow_infinity = limits.allow_infinity,
+                  .allow_constant = true,
+                  .max_zero_share = 1,
+                  .min_l2_norm = 0};
+      }
+      for (const std::string& message : check_values(*tensors[i], *(*stats)[i], limits)) {
         defect(fmt::format("{}: tensor {}: {}", shown(path), quote(names[i]), message));
       }
     }
@@ -235,6 +238,9 @@ class Verifier {
 
   // Checks that the tensors match the config's bits and group sizes.
   Result<void> check_quantization(Model model) {
+    // MLX's own section wins over one that the original model left in the config.
+    const auto mlx = mlx_quantization_of(model);
+    const std::string contradiction = mlx && *mlx ? "" : describe_contradiction(declared_or_none(model));
     const auto weights = Weights::from_model(std::move(model));
     if (!weights && weights.error().code == Errc::kUnsupported) {
       report_.skipped.push_back(fmt::format("quantization: {}", weights.error().message));
@@ -246,11 +252,17 @@ class Verifier {
       return {};
     }
     begin("quantization");
+    if (!contradiction.empty()) defect(contradiction);
     const auto checked = weights ? check_weights(reader_of(*weights)) : std::unexpected(weights.error());
     if (checked) return {};
     if (checked.error().code != Errc::kCorrupt) return std::unexpected(checked.error());
     defect(checked.error().message);
     return {};
+  }
+
+  // A section that cannot be read is reported with the weights.
+  static std::vector<Declared> declared_or_none(const Model& model) {
+    return find_declared(model).value_or(std::vector<Declared>());
   }
 
   Result<void> check_weights(const WeightsReader& reader) {
@@ -269,13 +281,6 @@ class Verifier {
       tensors.push_back({.name = weight.name, .shape = weight.shape, .dtype = weight.dtype});
     }
     check_tensors_against(config, tensors, config_place_);
-  }
-
-  // Whether a file may hold quantized weights, so that only their names are those of the architecture.
-  static bool holds_codes(const Shard& shard) {
-    return std::ranges::any_of(shard.header.tensors, [](const TensorInfo& tensor) {
-      return tensor.shape.size() >= 2 && (may_hold_codes(tensor.dtype) || tensor.dtype == DType::kU32);
-    });
   }
 
   Result<void> hash_files() {
@@ -347,7 +352,7 @@ Result<VerifyReport> verify_parquet(const std::string& path, Folder folder, cons
   if (const auto times = reader.read_time_aware(); !times) defect(times.error().message);
   std::vector<std::string> stored;
   for (const ModelFile& file : reader.files()) stored.push_back(file.path);
-  TRY(add_rest(whole, stored, options.open, report));
+  TRY(add_rest(whole, {.weights = stored, .folders = {}}, options.open, report));
   report.checks.emplace_back("sha256");
   const auto sums = TRY(reader.hash_files(options.work));
   for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -6,6 +6,8 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/verify/rest.h"
+#include "source/path/folder.h"
 
 namespace ballast {
 namespace {
@@ -76,6 +78,10 @@ Result<VerifyReport> verify_pipeline(const std::string& root, const std::vector<
   if (!options.open.variant.empty() && !has_variant) {
     return fail(Errc::kNotFound, "{}: no component has weights of the variant {}", escape(root), quote(options.open.variant));
   }
+  std::vector<std::string> names;
+  for (const PipelineEntry& entry : entries) names.push_back(entry.name);
+  const Folder folder(root, read_options(options.open));
+  TRY(add_rest(folder, {.weights = {}, .folders = names}, options.open, all));
   return all;
 }
 

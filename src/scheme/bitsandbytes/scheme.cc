@@ -215,6 +215,26 @@ class BitsAndBytesFinder {
   Layers found_;
 };
 
+// The config must not say that the weights are stored in another way.
+Result<void> check_declared(const Model& model, const Declared& declared, const Layers& found) {
+  const Section section = TRY(Section::parse(declared));
+  const bool is_four = TRY(section.flag("load_in_4bit")).value_or(false);
+  const bool is_eight = TRY(section.flag("load_in_8bit")).value_or(false);
+  const auto type = TRY(section.text("bnb_4bit_quant_type"));
+  for (const Layer& layer : found.layers) {
+    const TensorInfo& codes = *layer.parts.front();
+    if (is_four != is_eight && (layer.storage.bits == 4) != is_four) {
+      return fail_tensor(model, codes, Errc::kCorrupt, "is stored as {}, but {}: {} is true", layer.storage.mode, section.place(),
+                         is_four ? "load_in_4bit" : "load_in_8bit");
+    }
+    if (layer.storage.bits == 4 && type && *type != layer.storage.mode) {
+      return fail_tensor(model, codes, Errc::kCorrupt, "is stored as {}, but {}: bnb_4bit_quant_type is {}", layer.storage.mode,
+                         section.place(), quote(*type));
+    }
+  }
+  return {};
+}
+
 // Codes of bitsandbytes: its tensors describe themselves, so that a shard alone can be decoded.
 class BitsAndBytesScheme final : public LayerScheme {
  public:
@@ -231,6 +251,7 @@ class BitsAndBytesScheme final : public LayerScheme {
                   "quantized",
                   escape(model.path()), declared.front().place, kName);
     }
+    if (is_declared) TRY(check_declared(model, declared.front(), found));
     TRY(refuse_conv1d(model));
     return found;
   }

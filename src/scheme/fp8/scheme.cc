@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,7 @@ class Fp8Finder {
       if (const TensorInfo* const scale = scale_of_pairs(tensor)) TRY(add_pairs(tensor, *scale));
     }
     if (!found_.layers.empty() || settings_.is_declared) TRY(check_orphans());
+    if (!found_.layers.empty()) TRY(check_scaled());
     if (!found_.layers.empty()) drop_cache_scales();
     return std::move(found_);
   }
@@ -187,7 +189,8 @@ class Fp8Finder {
 
   // Declared blocks must fit; otherwise the shape of the scales decides.
   Result<Scaling> scaling_of(const TensorInfo& weight, const Matrices& matrices, const TensorInfo& scale) const {
-    const std::vector<std::uint64_t> shape(scale.shape.begin(), scale.shape.end());
+    std::vector<std::uint64_t> shape(scale.shape.begin(), scale.shape.end());
+    if (shape.size() == 4 && shape[1] == 1 && shape[3] == 1) shape = {shape[0], shape[2]};  // ModelOpt's FP8_PB_WO
     const Block block = settings_.block.value_or(kUsualBlock);
     if (shape == matrices.blocks_of(block)) return Scaling{.strategy = "block", .block = block};
     if (!settings_.block) {
@@ -205,6 +208,19 @@ class Fp8Finder {
     return fail_tensor(model_, scale, Errc::kCorrupt, "shape is {}, expected {}: {} is {} in blocks of {} x {}",
                        to_string(scale.shape), to_string(matrices.blocks_of(block)), quote(weight.name), to_string(weight.shape),
                        block.rows, block.columns);
+  }
+
+  // A matrix without a scale beside some with one: the scale may be in another shard.
+  Result<void> check_scaled() const {
+    std::set<const TensorInfo*> found;
+    for (const Layer& layer : found_.layers) found.insert(layer.parts.begin(), layer.parts.end());
+    for (const TensorInfo& tensor : model_.tensors()) {
+      if (tensor.shape.size() < 2 || !is_f8(tensor.dtype) || found.contains(&tensor)) continue;
+      return fail_tensor(model_, tensor, Errc::kUnsupported,
+                         "is {} without a scale, but {} has one; if this is one of several shards, open their directory",
+                         name(tensor.dtype), quote(found_.layers.front().name));
+    }
+    return {};
   }
 
   // Scales without a weight, or of a weight that is not quantized, contradict it.

@@ -16,17 +16,35 @@ namespace {
 
 constexpr std::string_view kName = "modelopt";
 
+// Fails if both say how all weights are quantized, and differ.
+Result<void> check_agreement(const ModelOptConfig& a, const ModelOptConfig& b) {
+  const ModelOptAlgorithm* const first = a.all.algorithm;
+  const ModelOptAlgorithm* const second = b.all.algorithm;
+  const auto differ = [&](std::string_view key, const auto& x, const auto& y) {
+    return fail(Errc::kCorrupt, "{}: {} is {}, but {} has {}; remove the section that does not belong to these weights", a.place,
+                key, x, b.place, y);
+  };
+  if (first != nullptr && second != nullptr && first->codes != second->codes) {
+    return differ("quant_algo", first->name, second->name);
+  }
+  const bool has_sizes = a.all.group_size != 0 && b.all.group_size != 0;
+  if (has_sizes && a.all.group_size != b.all.group_size) return differ("group_size", a.all.group_size, b.all.group_size);
+  return {};
+}
+
 // The config of the first section that says how weights are quantized, otherwise of the first section. Empty if the first one is
 // of another quantizer.
 Result<std::optional<ModelOptConfig>> read_config(std::span<const Declared> declared) {
   std::optional<ModelOptConfig> first;
+  std::optional<ModelOptConfig> found;
   for (const Declared& section : declared) {
     if (!section.method.starts_with(kName)) break;  // modelopt_fp4 and the like, too
     ModelOptConfig config = TRY(ModelOptConfig::parse(section));
-    if (config.quantizes_weights) return config;
+    if (found && config.quantizes_weights) TRY(check_agreement(*found, config));
+    if (!found && config.quantizes_weights) found = config;
     if (!first) first = std::move(config);
   }
-  return first;
+  return found ? found : first;
 }
 
 // ComfyUI has tensors of the same names, in another order.

@@ -57,6 +57,12 @@ Result<ParquetMetadata> parse_parquet_metadata(std::string_view text) {
       metadata.time_boundaries->push_back(time);
     }
   }
+  if (simdjson::dom::object source; root["metadata"].get(source) == simdjson::SUCCESS) {
+    for (const auto [key, value] : source) {
+      std::string_view entry;
+      if (value.get(entry) == simdjson::SUCCESS) metadata.source.emplace(key, entry);
+    }
+  }
   simdjson::dom::array parts;
   if (root["parts"].get(parts) != simdjson::SUCCESS) return fail(Errc::kCorrupt, "no list 'parts'");
   for (const element& each : parts) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ballast/error.h>
+#include <ballast/metadata.h>
 
 #include "base/file_names.h"
 
@@ -24,6 +25,7 @@ struct ParquetMetadata {
   std::vector<Part> parts;
   std::optional<std::uint64_t> tensor_count;
   std::optional<std::vector<double>> time_boundaries;
+  Metadata source;  // of the original model
 };
 
 inline constexpr std::string_view kParquetFormat = "parquet_v2_extended";

@@ -114,6 +114,7 @@ class ParquetReader final : public WeightsReader {
       if (name(known) == metadata->modality) modality_ = known;
     }
     boundaries_ = metadata->time_boundaries;
+    metadata_ = metadata->source;
     config_ = TRY(read_config(folder_));
     for (const ParquetMetadata::Part& part : metadata->parts) {
       TRY(open_part(*library, part));
@@ -130,6 +131,7 @@ class ParquetReader final : public WeightsReader {
   const std::string& path() const override { return path_; }
   const Folder* folder() const override { return &folder_; }
   const std::optional<ModelConfig>& config() const override { return config_; }
+  Metadata metadata() const override { return metadata_; }
   Modality modality() const override { return modality_; }
   bool knows_original() const override { return true; }
   std::vector<ModelFile> files() const override {
@@ -379,6 +381,7 @@ class ParquetReader final : public WeightsReader {
   ReadOptions options_;
   Modality modality_ = Modality::kUnknown;
   std::optional<ModelConfig> config_;
+  Metadata metadata_;
   std::optional<std::vector<double>> boundaries_;
   std::vector<OpenPart> parts_;
   std::vector<Entry> entries_;             // while they are being read
