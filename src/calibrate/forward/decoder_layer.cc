@@ -16,11 +16,13 @@ constexpr std::uint64_t kMlpTokens = 512;  // whose intermediate values are in m
 
 // outputs = down(activation(gate(inputs)) · up(inputs)), in pieces.
 void run_gated(const ParallelProducts& products, const GatedMlp& mlp, Activation activation, std::span<const float> inputs,
-               float* outputs, const SeeInputs& see) {
+               float* outputs, LayerBuffers& buffers, const SeeInputs& see) {
   const std::uint64_t tokens = inputs.size() / mlp.gate.in;
   if (see) see(std::vector{mlp.gate.place.tensor, mlp.up.place.tensor}, inputs.data(), tokens, mlp.gate.in);
-  std::vector<float> gate(std::min(tokens, kMlpTokens) * mlp.gate.out);
-  std::vector<float> up(gate.size());
+  std::vector<float>& gate = buffers.gate;
+  std::vector<float>& up = buffers.up;
+  gate.resize(std::min(tokens, kMlpTokens) * mlp.gate.out);
+  up.resize(gate.size());
   for (std::uint64_t first = 0; first < tokens; first += kMlpTokens) {
     const std::uint64_t count = std::min(kMlpTokens, tokens - first);
     products.run(mlp.gate, inputs.data() + first * mlp.gate.in, count, gate.data());
@@ -174,19 +176,27 @@ void DecoderLayer::normalize(const ParallelProducts& products, const float* in, 
 
 void DecoderLayer::add(const ParallelProducts& products, std::span<float> outputs, const std::vector<float>& norm,
                        std::span<float> hidden) const {
-  if (!norm.empty()) normalize(products, outputs.data(), outputs.size() / text_->hidden, norm, outputs.data());
-  add_scaled(hidden, outputs.data(), 1.0F);
+  parallel_for(hidden.size() / text_->hidden, products.threads, [&](unsigned, std::size_t row) {
+    const auto own = outputs.subspan(row * text_->hidden, text_->hidden);
+    if (!norm.empty()) rms_norm(own, norm.data(), text_->epsilon, own.data());
+    add_scaled(hidden.subspan(row * text_->hidden, text_->hidden), own.data(), 1.0F);
+    return true;
+  });
 }
 
 Result<void> DecoderLayer::run_attention(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
-                                         std::uint64_t length, const SeeInputs& see) const {
+                                         std::uint64_t length, LayerBuffers& buffers, const SeeInputs& see) const {
   const std::uint64_t tokens = hidden.size() / text_->hidden;
-  std::vector<float> inputs(hidden.size());
+  std::vector<float>& inputs = buffers.inputs;
+  std::vector<float>& queries = buffers.queries;
+  std::vector<float>& keys = buffers.keys;
+  std::vector<float>& values = buffers.values;
+  inputs.resize(hidden.size());
+  queries.resize(tokens * text_->query());
+  keys.resize(tokens * text_->key_value());
+  values.resize(keys.size());
   normalize(products, hidden.data(), tokens, attention_norm_, inputs.data());
   if (see) see(std::vector{query_.place.tensor, key_.place.tensor, value_.place.tensor}, inputs.data(), tokens, text_->hidden);
-  std::vector<float> queries(tokens * text_->query());
-  std::vector<float> keys(tokens * text_->key_value());
-  std::vector<float> values(keys.size());
   products.run(query_, inputs.data(), tokens, queries.data());
   products.run(key_, inputs.data(), tokens, keys.data());
   products.run(value_, inputs.data(), tokens, values.data());
@@ -213,9 +223,10 @@ Result<void> DecoderLayer::run_attention(const ParallelProducts& products, const
   return {};
 }
 
-Result<void> DecoderLayer::run_experts(const ParallelProducts& products, std::span<const float> inputs, std::span<float> outputs,
-                                       const SeeInputs& see) const {
+Result<void> DecoderLayer::run_experts(const ParallelProducts& products, LayerBuffers& buffers, const SeeInputs& see) const {
   const Experts& experts = *text_->experts;
+  const std::span<const float> inputs = buffers.inputs;
+  const std::span outputs(buffers.outputs);
   const std::uint64_t tokens = inputs.size() / text_->hidden;
   if (see) see(std::vector{router_.place.tensor}, inputs.data(), tokens, text_->hidden);
   std::vector<float> scores(tokens * experts.count);
@@ -232,9 +243,9 @@ Result<void> DecoderLayer::run_experts(const ParallelProducts& products, std::sp
                         own.begin() + static_cast<std::ptrdiff_t>(at * text_->hidden));
     }
     if (experts_.empty()) {
-      run_gated(products, TRY(load_expert(i)), text_->activation, own, results.data(), see);
+      run_gated(products, TRY(load_expert(i)), text_->activation, own, results.data(), buffers, see);
     } else {
-      run_gated(products, experts_[i], text_->activation, own, results.data(), see);
+      run_gated(products, experts_[i], text_->activation, own, results.data(), buffers, see);
     }
     for (std::size_t at = 0; at < routed[i].size(); ++at) {
       add_scaled(outputs.subspan(routed[i][at].token * text_->hidden, text_->hidden), results.data() + at * text_->hidden,
@@ -244,23 +255,25 @@ Result<void> DecoderLayer::run_experts(const ParallelProducts& products, std::sp
   return {};
 }
 
-Result<void> DecoderLayer::run_mlp(const ParallelProducts& products, std::span<float> hidden, const SeeInputs& see) const {
-  std::vector<float> inputs(hidden.size());
-  std::vector<float> outputs(hidden.size());
-  normalize(products, hidden.data(), hidden.size() / text_->hidden, mlp_norm_, inputs.data());
+Result<void> DecoderLayer::run_mlp(const ParallelProducts& products, std::span<float> hidden, LayerBuffers& buffers,
+                                   const SeeInputs& see) const {
+  buffers.inputs.resize(hidden.size());
+  buffers.outputs.resize(hidden.size());
+  normalize(products, hidden.data(), hidden.size() / text_->hidden, mlp_norm_, buffers.inputs.data());
   if (text_->layers[index_].has_experts) {
-    TRY(run_experts(products, inputs, outputs, see));
+    std::ranges::fill(buffers.outputs, 0.0F);
+    TRY(run_experts(products, buffers, see));
   } else {
-    run_gated(products, mlp_, text_->activation, inputs, outputs.data(), see);
+    run_gated(products, mlp_, text_->activation, buffers.inputs, buffers.outputs.data(), buffers, see);
   }
-  add(products, outputs, mlp_after_norm_, hidden);
+  add(products, buffers.outputs, mlp_after_norm_, hidden);
   return {};
 }
 
 Result<void> DecoderLayer::run(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
-                               std::uint64_t length, const SeeInputs& see) const {
-  TRY(run_attention(products, rope, hidden, length, see));
-  TRY(run_mlp(products, hidden, see));
+                               std::uint64_t length, LayerBuffers& buffers, const SeeInputs& see) const {
+  TRY(run_attention(products, rope, hidden, length, buffers, see));
+  TRY(run_mlp(products, hidden, buffers, see));
   if (rows_are_finite(products, hidden, text_->hidden)) return {};
   return fail(Errc::kCorrupt, "layer {}: hidden states are NaN or infinite", index_);
 }

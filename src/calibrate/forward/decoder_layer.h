@@ -26,6 +26,17 @@ struct GatedMlp {
   Linear down;
 };
 
+// Activations of some windows in a layer. They are used again for the next ones, as fresh memory takes time.
+struct LayerBuffers {
+  std::vector<float> inputs;  // of linear layers; the result of the attention
+  std::vector<float> queries;
+  std::vector<float> keys;
+  std::vector<float> values;
+  std::vector<float> gate;
+  std::vector<float> up;
+  std::vector<float> outputs;  // of the MLP
+};
+
 // One decoder layer with its weights as F32.
 class DecoderLayer {
  public:
@@ -39,7 +50,7 @@ class DecoderLayer {
 
   // Replaces hidden states by those after the layer. `hidden` has whole windows of `length` tokens.
   Result<void> run(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden, std::uint64_t length,
-                   const SeeInputs& see) const;
+                   LayerBuffers& buffers, const SeeInputs& see) const;
 
   // Calls change(linear) for every linear layer, experts included. Those that are not kept are then read from a temporary file.
   Result<void> change_linears(const std::function<Result<void>(Linear&)>& change);
@@ -55,10 +66,11 @@ class DecoderLayer {
   Result<std::vector<float>> load_norm(const std::string& tensor, std::uint64_t size) const;
 
   Result<void> run_attention(const ParallelProducts& products, const RopeTable& rope, std::span<float> hidden,
-                             std::uint64_t length, const SeeInputs& see) const;
-  Result<void> run_mlp(const ParallelProducts& products, std::span<float> hidden, const SeeInputs& see) const;
-  Result<void> run_experts(const ParallelProducts& products, std::span<const float> inputs, std::span<float> outputs,
-                           const SeeInputs& see) const;
+                             std::uint64_t length, LayerBuffers& buffers, const SeeInputs& see) const;
+  Result<void> run_mlp(const ParallelProducts& products, std::span<float> hidden, LayerBuffers& buffers,
+                       const SeeInputs& see) const;
+  // Adds the outputs of the experts of each token to buffers.outputs.
+  Result<void> run_experts(const ParallelProducts& products, LayerBuffers& buffers, const SeeInputs& see) const;
   // hidden += outputs, after a norm if the model has one there.
   void add(const ParallelProducts& products, std::span<float> outputs, const std::vector<float>& norm,
            std::span<float> hidden) const;

@@ -13,6 +13,8 @@
 namespace ballast {
 namespace {
 
+constexpr std::uint64_t kDenseTokens = 2048;  // that go through a layer without experts at once
+
 Result<void> check_tokens(const TextModel& text, const TokenWindows& tokens) {
   for (std::size_t i = 0; i < tokens.ids.size(); ++i) {
     if (tokens.ids[i] < text.vocab) continue;
@@ -43,10 +45,12 @@ ForwardPass::ForwardPass(TextModel text, const Model& model, const TokenWindows&
       rope_(text_.rope, tokens.length),
       local_rope_(text_.local_rope, tokens.length) {}
 
-std::uint64_t ForwardPass::windows_at_once() const {
+std::uint64_t ForwardPass::windows_at_once(std::size_t layer) const {
   const std::uint64_t room = memory_.activations - std::min(memory_.activations, DecoderLayer::bytes_to_run(text_));
   const std::uint64_t window = DecoderLayer::bytes_for_token(text_) * tokens_.length;
-  return std::clamp<std::uint64_t>(room / window, 1, tokens_.count());
+  // Activations of few tokens stay in the cache. But each expert gets only some of the tokens.
+  const std::uint64_t most = text_.layers[layer].has_experts ? tokens_.count() : kDenseTokens / tokens_.length;
+  return std::clamp<std::uint64_t>(std::min(room / window, most), 1, tokens_.count());
 }
 
 // Rows of the embedding are read once each, in order.
@@ -83,13 +87,14 @@ Result<DecoderLayer> ForwardPass::load_layer(std::size_t layer) const {
 
 Result<void> ForwardPass::run(const DecoderLayer& layer, std::size_t index, const SeeInputs& see, bool keep, const Tick& tick) {
   const RopeTable& rope = text_.layers[index].local_rope ? local_rope_ : rope_;
-  const std::uint64_t at_once = windows_at_once();
+  const std::uint64_t at_once = windows_at_once(index);
   std::vector<float> states;
+  LayerBuffers buffers;
   for (std::uint64_t first = 0; first < tokens_.count(); first += at_once) {
     const std::uint64_t windows = std::min(at_once, tokens_.count() - first);
     states.resize(windows * tokens_.length * text_.hidden);
     TRY(hidden_.read(first * tokens_.length, states));
-    if (auto done = layer.run(products_, rope, states, tokens_.length, see); !done) {
+    if (auto done = layer.run(products_, rope, states, tokens_.length, buffers, see); !done) {
       return fail_at(escape(reader_.model().path()), done.error());
     }
     if (keep) TRY(hidden_.write(first * tokens_.length, states));

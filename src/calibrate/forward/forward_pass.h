@@ -57,7 +57,7 @@ class ForwardPass {
   ForwardPass(TextModel text, const Model& model, const TokenWindows& tokens, const ParallelProducts& products,
               HiddenStates hidden, const PassMemory& memory);
 
-  std::uint64_t windows_at_once() const;
+  std::uint64_t windows_at_once(std::size_t layer) const;
 
   TextModel text_;
   LinearReader reader_;

@@ -71,19 +71,25 @@ Result<Linear> LinearReader::linear(const std::string& module, std::uint64_t out
 }
 
 void ParallelProducts::run(const Linear& linear, const float* inputs, std::uint64_t tokens, float* outputs) const {
-  // Columns of the result, in multiples of what the kernels of BLAS take at once.
-  constexpr std::uint64_t kLeast = 64;
-  const std::uint64_t share = ceil_div(ceil_div(linear.out, thread_count(threads)), kLeast) * kLeast;
-  parallel_for(ceil_div(linear.out, share), threads, [&](unsigned, std::size_t i) {
-    const std::uint64_t first = i * share;
-    const std::uint64_t count = std::min(share, linear.out - first);
-    blas.multiply_transposed(tokens, count, linear.in, {.values = inputs, .stride = linear.in},
-                             {.values = linear.weight.data() + first * linear.in, .stride = linear.in}, 1.0F, outputs + first,
-                             linear.out);
-    if (linear.bias.empty()) return true;
-    for (std::uint64_t token = 0; token < tokens; ++token) {
-      add_scaled({outputs + token * linear.out + first, count}, linear.bias.data() + first, 1.0F);
+  const auto multiply = [&](std::uint64_t token, std::uint64_t rows, std::uint64_t column, std::uint64_t columns) {
+    blas.multiply_transposed(rows, columns, linear.in, {.values = inputs + token * linear.in, .stride = linear.in},
+                             {.values = linear.weight.data() + column * linear.in, .stride = linear.in}, 1.0F,
+                             outputs + token * linear.out + column, linear.out);
+    if (linear.bias.empty()) return;
+    for (std::uint64_t row = token; row < token + rows; ++row) {
+      add_scaled({outputs + row * linear.out + column, columns}, linear.bias.data() + column, 1.0F);
     }
+  };
+  // Every thread copies the other matrix for itself, so the longer side of the result is divided, in multiples of what the kernels
+  // of BLAS take at once.
+  constexpr std::uint64_t kLeast = 16;
+  const bool by_token = tokens >= linear.out;
+  const std::uint64_t side = by_token ? tokens : linear.out;
+  const std::uint64_t share = ceil_div(ceil_div(side, thread_count(threads)), kLeast) * kLeast;
+  parallel_for(ceil_div(side, share), threads, [&](unsigned, std::size_t i) {
+    const std::uint64_t first = i * share;
+    const std::uint64_t count = std::min(share, side - first);
+    by_token ? multiply(first, count, 0, linear.out) : multiply(0, tokens, first, count);
     return true;
   });
 }
