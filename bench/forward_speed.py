@@ -158,7 +158,7 @@ def show_speed(options, rates, ratios, seconds, work, perplexities):
 
     tokens = options.windows * LENGTH
     print(shlex.join(["bench/forward_speed.py", *sys.argv[1:]]))
-    print(f"{machine()}, {options.threads} threads; {options.windows} windows of {LENGTH} tokens; median (best) of {options.repetitions}, in turns"
+    print(f"{machine()}, {options.threads} thread{'s'[: options.threads - 1]}; {options.windows} windows of {LENGTH} tokens; median (best) of {options.repetitions}, in turns"
           f"{', processor time' if options.processor_time else ''}\n")  # fmt: skip
     print(f"{'':<20}  {'seconds':>15}  {'tokens/s':>8}  {'GFLOP/s':>7}  {'of sgemm':>8}  {'perplexity':>10}")
     print(f"{f'sgemm, {Sgemm.SIZE} cubed':<20}  {'':>15}  {'':>8}  {statistics.median(rates) / 1e9:7.0f}  {1:8.2f}")
