@@ -80,8 +80,8 @@ void ParallelProducts::run(const Linear& linear, const float* inputs, std::uint6
       add_scaled({outputs + row * linear.out + column, columns}, linear.bias.data() + column, 1.0F);
     }
   };
-  // Every thread copies the other matrix for itself, so the longer side of the result is divided, in multiples of what the kernels
-  // of BLAS take at once.
+  // Every thread copies the other matrix for itself, so the longer side of the result is divided, in multiples of what the
+  // kernels of BLAS take at once.
   constexpr std::uint64_t kLeast = 16;
   const bool by_token = tokens >= linear.out;
   const std::uint64_t side = by_token ? tokens : linear.out;

@@ -60,6 +60,8 @@ class Plan {
     advance_to(static_cast<std::size_t>(&chunk - chunks_.data()));
     if (chunk.state == State::kExpected) chunk.state = State::kGone;  // not started yet: the caller reads it faster itself
     changed_.wait(lock, [&] { return chunk.state != State::kFetching; });
+    // Those who were to read it may have been cancelled before this reader came.
+    if (chunk.error && chunk.error->code == Errc::kCancelled) release(chunk);
     if (chunk.state == State::kGone) return Taken{.bytes = count, .is_copied = false};
     if (chunk.error) return std::unexpected(*chunk.error);
     std::memcpy(out.data(), chunk.bytes.data() + (offset - chunk.begin), count);

@@ -25,6 +25,7 @@ class Counted final : public Source {
     if (offset <= fails_at && fails_at < offset + out.size()) {
       return std::unexpected(Error{.code = Errc::kIo, .message = "broken"});
     }
+    if (is_cancelled) return std::unexpected(Error{.code = Errc::kCancelled, .message = "cancelled"});
     return memory_->read_at(offset, out);
   }
   Result<std::span<const std::byte>> map() const override { return memory_->map(); }
@@ -33,6 +34,7 @@ class Counted final : public Source {
   mutable std::atomic<std::uint64_t> reads = 0;
   mutable std::atomic<std::uint64_t> bytes = 0;
   std::uint64_t fails_at = UINT64_MAX;
+  std::atomic<bool> is_cancelled = false;
 
  private:
   std::unique_ptr<Source> memory_;
@@ -95,6 +97,15 @@ TEST_F(ReadAheadTest, ErrorsReachTheReader) {
   EXPECT_EQ(read(0, 1000), bytes_.substr(0, 1000));
   EXPECT_EQ(read(2000, 1000), "failed: broken");
   EXPECT_EQ(read(5000, 1000), bytes_.substr(5000, 1000));
+}
+
+TEST_F(ReadAheadTest, WhatWasCancelledForOneReaderIsReadByTheNext) {
+  source_->expect(std::array{Extent{.begin = 0, .end = 4000}});
+  counted_->is_cancelled = true;
+  EXPECT_EQ(read(0, 1000), "failed: cancelled");
+  while (counted_->reads < 4) std::this_thread::yield();  // the first chunk is read by the caller, three are fetched
+  counted_->is_cancelled = false;
+  EXPECT_TRUE(read(0, 4000) == bytes_.substr(0, 4000));
 }
 
 TEST_F(ReadAheadTest, ReadsAcrossTheEdgesOfExpectedExtents) {
