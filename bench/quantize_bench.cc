@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -31,6 +32,7 @@ namespace {
 
 using ballast::DType;
 using ballast::QuantizeMethod;
+using ballast::QuantizeType;
 using ballast::RowFormat;
 
 constexpr std::size_t kColumns = 4096;
@@ -67,10 +69,34 @@ ballast::Bytes make_weights() {
   return bytes;
 }
 
+RowFormat integers(unsigned bits) { return {.columns = kColumns, .bits = bits, .group_size = 64}; }
+
+RowFormat floats(QuantizeType type) {
+  const ballast::FloatType& of = *ballast::float_type(type);
+  return {.columns = kColumns,
+          .bits = of.bits,
+          .group_size = of.group_size,
+          .affine = ballast::Affine::kScale,
+          .parameters = of.scales,
+          .element = of.element};
+}
+
+constexpr std::array kFloatTypes{QuantizeType::kMxfp4, QuantizeType::kMxfp8, QuantizeType::kNvfp4};
+
 struct Distribution {
   std::string_view name;
   std::function<double(std::mt19937_64&, std::size_t column)> draw;
 };
+
+double relative_rmse(QuantizeMethod method, const RowFormat& format, std::span<const std::byte> weights) {
+  const std::size_t rows = weights.size() / 2 / format.columns;
+  std::vector<std::byte> packed(rows * format.packed_bytes());
+  std::vector<float> scales(rows * format.groups());
+  std::vector<float> offsets(scales.size());
+  const auto sums =
+      quantize_rows(method, format, DType::kBF16, weights, {}, {.packed = packed, .scales = scales, .offsets = offsets});
+  return quality_of(sums).relative_rmse;
+}
 
 // What the methods make of weights of three kinds: 1,024 rows of 1,024 BF16 values each.
 void print_quality() {
@@ -82,26 +108,25 @@ void print_quality() {
       {.name = "1 % columns x8", .draw = [](auto& random, std::size_t column) {
          return std::normal_distribution<double>(0, 0.02)(random) * (column % 100 == 17 ? 8 : 1);
        }}};
-  fmt::print("\n{:<16}{:>6}{:>12}{:>12}{:>12}   relative RMSE, groups of 64\n", "", "bits", "rtn", "hqq", "search");
+  fmt::print("\n{:<16}{:>6}{:>12}{:>12}{:>12}   relative RMSE; of integers in groups of 64\n", "", "bits", "rtn", "hqq",
+             "search");
   for (const Distribution& distribution : distributions) {
     std::mt19937_64 random(11);
     std::vector<float> values(kSide * kSide);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(distribution.draw(random, i % kSide));
     std::vector<std::byte> weights(values.size() * 2);
     if (!convert_values(DType::kF32, std::as_bytes(std::span(values)), DType::kBF16, weights)) std::abort();
-    for (const unsigned bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
-      const RowFormat format{.columns = kSide, .bits = bits, .group_size = 64};
-      std::vector<std::byte> packed(kSide * format.packed_bytes());
-      std::vector<float> scales(kSide * format.groups());
-      std::vector<float> offsets(scales.size());
-      fmt::print("{:<16}{:>6}", distribution.name, bits);
+    const auto print_row = [&](const std::string& title, RowFormat format) {
+      format.columns = kSide;
+      fmt::print("{:<16}{:>6}", distribution.name, title);
       for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kHqq, QuantizeMethod::kSearch}) {
-        const auto sums =
-            quantize_rows(method, format, DType::kBF16, weights, {}, {.packed = packed, .scales = scales, .offsets = offsets});
-        fmt::print("{:>12.4f}", quality_of(sums).relative_rmse);
+        const bool has_method = method != QuantizeMethod::kHqq || format.element == ballast::Element::kInteger;
+        fmt::print("{:>12}", has_method ? fmt::format("{:.4f}", relative_rmse(method, format, weights)) : "");
       }
       fmt::print("\n");
-    }
+    };
+    for (const unsigned bits : {2U, 3U, 4U, 5U, 6U, 8U}) print_row(fmt::to_string(bits), integers(bits));
+    for (const QuantizeType type : kFloatTypes) print_row(std::string(name(type)), floats(type));
   }
 }
 
@@ -124,8 +149,7 @@ class Work {
     std::memcpy(out_.get() + block * kBlockBytes, in_.get() + block * kBlockBytes, kBlockBytes);
   }
 
-  void quantize(QuantizeMethod method, unsigned bits, std::size_t block) {
-    const RowFormat format{.columns = kColumns, .bits = bits, .group_size = 64};
+  void quantize(QuantizeMethod method, const RowFormat& format, std::size_t block) {
     const std::size_t groups = kBlockRows * format.groups();
     const std::size_t packed = kBlockRows * format.packed_bytes();
     const auto sums = quantize_rows(method, format, DType::kBF16, {in_.get() + block * kBlockBytes, kBlockBytes}, {},
@@ -159,8 +183,8 @@ class Work {
  private:
   ballast::Bytes in_ = make_weights();
   ballast::Bytes out_{ballast::allocate_bytes(kBytes)};
-  std::vector<float> scales_ = std::vector<float>(kValues / 64);
-  std::vector<float> offsets_ = std::vector<float>(kValues / 64);
+  std::vector<float> scales_ = std::vector<float>(kValues / 16);  // of the smallest groups
+  std::vector<float> offsets_ = std::vector<float>(kValues / 16);
 };
 
 std::vector<Row> make_rows(Work& work) {
@@ -169,15 +193,21 @@ std::vector<Row> make_rows(Work& work) {
     const auto add = [&](std::string title, std::function<void(std::size_t)> row) {
       rows.push_back({.title = std::move(title), .threads = threads, .work = std::move(row), .times = {}});
     };
+    const auto add_format = [&](QuantizeMethod method, const std::string& title, const RowFormat& format) {
+      add(fmt::format("{}, {}", name(method), title),
+          [&work, method, format](std::size_t block) { work.quantize(method, format, block); });
+    };
     const auto add_method = [&](QuantizeMethod method, unsigned bits) {
-      add(fmt::format("{}, {} bits", name(method), bits),
-          [&work, method, bits](std::size_t block) { work.quantize(method, bits, block); });
+      add_format(method, fmt::format("{} bits", bits), integers(bits));
     };
     add("memcpy", [&work](std::size_t block) { work.copy(block); });
     add("rtn alone, 4 bits", [&work](std::size_t block) { work.round_alone(block); });
     for (const unsigned bits : {4U, 2U, 8U, 3U}) add_method(QuantizeMethod::kRtn, bits);
     for (const unsigned bits : {4U, 2U, 8U}) add_method(QuantizeMethod::kSearch, bits);
     add_method(QuantizeMethod::kHqq, 4);
+    for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kSearch}) {
+      for (const QuantizeType type : kFloatTypes) add_format(method, std::string(name(type)), floats(type));
+    }
   }
   return rows;
 }

@@ -62,6 +62,7 @@ void print_json(const Options& options, const QuantizeConfig& config, const Quan
             {"output", options.out},
             {"format", name(config.format)},
             {"method", name(config.method)},
+            {"type", name(config.type)},
             {"bit_width", config.bit_width},
             {"group_size", config.group_size},
             {"target_model_size_mb", config.target_model_size ? Json(megabytes(*config.target_model_size)) : Json()},
@@ -153,6 +154,7 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
               {"output", options.out},
               {"dry_run", true},
               {"format", name(config.format)},
+              {"type", name(config.type)},
               {"modality", name(plan.modality)},
               {"key", plan.key},
               {"left_out", plan.left_out},
@@ -300,6 +302,9 @@ void add_quantize(CLI::App& app, Run& run) {
         {"2", "3", "4", "5", "6", "8"});
   field("--group-size", "group_size", "N", "Share a scale among N weights: 32, 64, 128, or 256 in Parquet",
         {"32", "64", "128", "256"});
+  field("--type", "type", "TYPE",
+        "Store weights as int (default), or as mxfp4, mxfp8 or nvfp4, which fix bits and group size; mlx only",
+        {"int", "mxfp4", "mxfp8", "nvfp4"});
   field("--format", "format", "FORMAT", "Write parquet (default; for Ballast and data tools) or mlx (for MLX and mlx-lm)",
         {"parquet", "mlx"});
   field("--method", "method", "METHOD",

@@ -12,6 +12,7 @@
 #include <ballast/error.h>
 #include <ballast/model.h>
 #include <ballast/quantize_method.h>
+#include <ballast/quantize_type.h>
 #include <ballast/work.h>
 
 namespace ballast {
@@ -52,6 +53,9 @@ struct QuantizeConfig {
   StartingProfile deployment_profile;
   unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
   unsigned group_size = 128;  // 32, 64, 128 or 256; MLX does not support 256
+  // All but kInt fix bits and group size, which must then be those of the type, or those of the profile, which do not count. They
+  // need the format kMlx, and have neither hqq, nor a recipe, nor a target size.
+  QuantizeType type = QuantizeType::kInt;
   QuantizeMethod method = QuantizeMethod::kAuto;
   QuantizeFormat format = QuantizeFormat::kParquet;
   Recipe recipe = Recipe::kUniform;

@@ -69,7 +69,8 @@ Result<void> Calibration::prepare(Modality modality) {
 
     // Without inputs, as in experts that got no tokens, there is nothing to learn.
     const bool has_inputs = std::ranges::any_of(layer->squares, [](float square) { return square > 0; });
-    if (!is_search(config_.method) || !statistics_.has_hessian(name_of(i)) || !has_inputs) continue;
+    if (!is_search(config_.method) || config_.type != QuantizeType::kInt || !statistics_.has_hessian(name_of(i)) || !has_inputs)
+      continue;
     // The next layer's may be computed while this one is in use, and half of the memory is for other things.
     const std::uint64_t needed = (4 * Feedback::bytes(columns_[i]) >> 20) + 1;
     has_feedback_[i] = needed <= config_.max_memory_limit >> 20;
@@ -91,6 +92,9 @@ Result<void> Calibration::prepare(Modality modality) {
 void Calibration::warn_of_unused(bool has_hessian, std::size_t too_large, std::uint64_t limit_for_all) {
   if (config_.method == QuantizeMethod::kRtn && !time_aware_) warnings_.emplace_back("method rtn does not use statistics");
   if (config_.method == QuantizeMethod::kHqq && has_hessian) warnings_.emplace_back("method hqq does not use Hessians");
+  if (config_.type != QuantizeType::kInt && has_hessian) {
+    warnings_.push_back(fmt::format("type {} does not use Hessians, but the mean squares of the inputs", name(config_.type)));
+  }
   if (config_.enable_time_aware.value_or(false) && statistics_.timesteps().empty()) {
     warnings_.push_back(fmt::format("the statistics have no timesteps: 1 time group instead of {}", config_.num_time_groups));
   }

@@ -40,6 +40,13 @@ struct FromTo {
   static std::string text() { return fmt::format("from {} to {}", kFirst, kLast); }
 };
 
+// validate() accepts 16 for the type that has it.
+struct GroupSizes {
+  using Named = OneOf<32, 64, 128, 256>;
+  static bool has(unsigned value) { return value == 16 || Named::has(value); }
+  static std::string text() { return Named::text(); }
+};
+
 struct AboveZero {
   static bool has(double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }
   static std::string text() { return "a number above 0"; }
@@ -305,8 +312,8 @@ struct PairsField {
 };
 
 template <class Kind>
-constexpr ConfigField field(std::string_view name) {
-  return {.name = name, .set = Kind::set, .check = Kind::check, .get = Kind::get};
+constexpr ConfigField field(std::string_view name, std::string_view unrecorded = {}) {
+  return {.name = name, .set = Kind::set, .check = Kind::check, .get = Kind::get, .unrecorded = unrecorded};
 }
 
 constexpr std::size_t kMostNames = 100'000;
@@ -318,7 +325,8 @@ using Toggle = TrueOrFalse;
 constexpr std::array kFields{
     field<ProfileField>("deployment_profile"),
     field<WordField<&Config::bit_width, OneOf<2, 3, 4, 5, 6, 8>>>("bit_width"),
-    field<WordField<&Config::group_size, OneOf<32, 64, 128, 256>>>("group_size"),
+    field<WordField<&Config::group_size, GroupSizes>>("group_size"),
+    field<WordField<&Config::type, Words<QuantizeType::kInt, QuantizeType::kNvfp4>>>("type", "int"),
     field<WordField<&Config::method, Words<QuantizeMethod::kAuto, QuantizeMethod::kHqq>>>("method"),
     field<WordField<&Config::format, Words<QuantizeFormat::kParquet, QuantizeFormat::kMlx>>>("format"),
     field<WordField<&Config::recipe, Words<Recipe::kUniform, Recipe::kMixed4And6>>>("recipe"),
@@ -344,6 +352,12 @@ ConfigValue ConfigField::empty_value() const {
   ConfigValue value = get({});
   std::visit([](auto& held) { held.clear(); }, value);
   return value;
+}
+
+bool ConfigField::is_recorded(const QuantizeConfig& config) const {
+  const ConfigValue value = get(config);
+  const auto* const word = std::get_if<std::string>(&value);
+  return unrecorded.empty() || word == nullptr || *word != unrecorded;
 }
 
 std::span<const ConfigField> config_fields() { return kFields; }

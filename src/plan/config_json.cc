@@ -38,7 +38,7 @@ struct ValueJson {
 std::string settings_json(const QuantizeConfig& config) {
   std::string text;
   for (const ConfigField& field : config_fields()) {
-    if (field.name == "num_threads" || field.name == "max_memory_limit_mb") continue;
+    if (field.name == "num_threads" || field.name == "max_memory_limit_mb" || !field.is_recorded(config)) continue;
     text += fmt::format("{}\n    \"{}\": {}", text.empty() ? "{" : ",", field.name, std::visit(ValueJson(), field.get(config)));
   }
   return text + "\n  }";

@@ -195,6 +195,12 @@ void append(std::string& out, const Pairs& pairs) {
   }
 }
 
+void append(std::string& out, const ConfigField& field, const QuantizeConfig& config) {
+  out += fmt::format("{}:", field.name);
+  std::visit([&](const auto& value) { append(out, value); }, field.get(config));
+  out += '\n';
+}
+
 }  // namespace
 
 Result<ConfigFields> parse_config_fields(std::string_view yaml) {
@@ -230,10 +236,14 @@ Result<QuantizeConfig> QuantizeConfig::from_yaml(const std::string& path) {
 
 std::string to_yaml(const QuantizeConfig& config) {
   std::string out;
+  for (const ConfigField& field : config_fields()) append(out, field, config);
+  return out;
+}
+
+std::string recorded_yaml(const QuantizeConfig& config) {
+  std::string out;
   for (const ConfigField& field : config_fields()) {
-    out += fmt::format("{}:", field.name);
-    std::visit([&](const auto& value) { append(out, value); }, field.get(config));
-    out += '\n';
+    if (field.is_recorded(config)) append(out, field, config);
   }
   return out;
 }

@@ -188,6 +188,7 @@ TEST(ConfigYaml, WritesEveryField) {
             "deployment_profile: local\n"
             "bit_width: 4\n"
             "group_size: 128\n"
+            "type: int\n"
             "method: auto\n"
             "format: parquet\n"
             "recipe: uniform\n"

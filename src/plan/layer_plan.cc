@@ -19,6 +19,7 @@ namespace ballast {
 namespace {
 
 constexpr unsigned kUnquantized = 16;  // in layer_bit_widths
+constexpr unsigned kHigh = 8;          // the bits of sensitive layers
 
 bool is_sensitive(std::string_view tensor) {
   constexpr std::array<std::string_view, 7> kParts{"embed", "norm", "ln_", "lm_head", ".head.", "pooler", "time_emb"};
@@ -185,16 +186,16 @@ class Planner {
     const bool skipped = !named && ((config_.skip_sensitive_layers && is_sensitive(tensor.name)) ||
                                     (is_diffusion_ && (is_of_time(tensor.name) || is_at_the_ends(tensor.name))));
     if (!matrix || by_name || by_pattern || width == kUnquantized || skipped) return LayerPlan{};
-    const unsigned least = named ? width : least_bits(tensor.name);
-    const unsigned bits = named ? width : std::max(default_bits(tensor.name), least);
-    if (!named && (is_mask(tensor) || matrix->columns == 1 || grows(tensor, *matrix, bits))) return LayerPlan{};
-    TRY(scheme_.check_groups(tensor, *matrix, config_.group_size));
-    return LayerPlan{.bits = bits,
-                     .group_size = config_.group_size,
-                     .least_bits = least,
-                     .is_fixed = named.has_value(),
-                     .rows = matrix->rows,
-                     .columns = matrix->columns};
+    LayerPlan plan{.bits = width,
+                   .group_size = config_.group_size,
+                   .least_bits = width,
+                   .is_fixed = named.has_value(),
+                   .rows = matrix->rows,
+                   .columns = matrix->columns};
+    if (!named) choose_storage(tensor.name, plan);
+    if (!named && (is_mask(tensor) || matrix->columns == 1 || grows(tensor, plan))) return LayerPlan{};
+    TRY(scheme_.check_groups(tensor, *matrix, plan.group_size));
+    return plan;
   }
 
   Result<void> check_used() const {
@@ -216,20 +217,36 @@ class Planner {
     return {keys.begin(), keys.end()};
   }
 
+  // Float types have no width of their own for layers that need more bits. These get 8-bit integers, as in mlx-lm.
+  void choose_storage(std::string_view tensor, LayerPlan& plan) const {
+    plan.least_bits = least_bits(tensor);
+    const FloatType* const type = float_type(config_.type);
+    if (type == nullptr) {
+      plan.bits = std::max(default_bits(tensor), plan.least_bits);
+    } else if (plan.least_bits == kHigh) {
+      plan.bits = kHigh;
+      plan.group_size = plan.columns % 64 == 0 ? 64 : 32;
+    } else {
+      plan.bits = type->bits;
+      plan.group_size = type->group_size;
+      plan.type = type->type;
+    }
+  }
+
   // Whether codes and parameters take as much room as the values.
-  bool grows(const TensorInfo& tensor, const Matrix& matrix, unsigned bits) const {
-    const RowFormat format{.columns = matrix.columns,
-                           .bits = bits,
-                           .group_size = config_.group_size,
-                           .affine = scheme_.affine(),
-                           .parameters = scheme_.parameter_dtype(tensor.dtype)};
-    return matrix.rows * format.stored_bytes() >= tensor.bytes();
+  bool grows(const TensorInfo& tensor, const LayerPlan& plan) const {
+    const FloatType* const type = float_type(plan.type);
+    const RowFormat format{.columns = plan.columns,
+                           .bits = plan.bits,
+                           .group_size = plan.group_size,
+                           .affine = type == nullptr ? scheme_.affine() : Affine::kScale,
+                           .parameters = type == nullptr ? scheme_.parameter_dtype(tensor.dtype) : type->scales};
+    return plan.rows * format.stored_bytes() >= tensor.bytes();
   }
 
   unsigned default_bits(std::string_view tensor) const { return mixed_ ? mixed_->bits(tensor) : config_.bit_width; }
 
   unsigned least_bits(std::string_view tensor) const {
-    constexpr unsigned kHigh = 8;
     return (has_experts_ && is_router(tensor)) || (is_diffusion_ && is_modulation(tensor)) ? kHigh : 2;
   }
 

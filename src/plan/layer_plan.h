@@ -16,6 +16,7 @@ namespace ballast {
 struct LayerPlan {
   unsigned bits = 0;  // 0: left unquantized
   unsigned group_size = 0;
+  QuantizeType type = QuantizeType::kInt;
   unsigned least_bits = 2;  // never fewer
   bool is_fixed = false;    // the user set its bits
   std::uint64_t rows = 0;   // of the matrix view of the tensor

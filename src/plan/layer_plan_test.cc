@@ -318,5 +318,22 @@ TEST(LayerPlan, AnEmptyModelHasAnEmptyPlan) {
   EXPECT_THAT(plans->layers(), IsEmpty());
 }
 
+TEST(Plan, FloatTypesLeaveRoutersToIntegers) {
+  const TestModel model({{.name = "h.0.mlp.experts.0.up.weight"},
+                         {.name = "h.0.mlp.gate.weight"},
+                         {.name = "h.1.mlp.gate.weight", .shape = {8, 32}}});
+  for (const QuantizeType type : {QuantizeType::kMxfp4, QuantizeType::kMxfp8, QuantizeType::kNvfp4}) {
+    const auto plan = model.plan({.type = type, .format = QuantizeFormat::kMlx});
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ((*plan)[0].type, type);
+    EXPECT_EQ((*plan)[0].bits, type == QuantizeType::kMxfp8 ? 8 : 4);
+    EXPECT_EQ((*plan)[0].group_size, type == QuantizeType::kNvfp4 ? 16 : 32);
+    EXPECT_EQ((*plan)[1].type, QuantizeType::kInt);
+    EXPECT_EQ((*plan)[1].bits, 8);
+    EXPECT_EQ((*plan)[1].group_size, 64);
+    EXPECT_EQ((*plan)[2].group_size, 32);
+  }
+}
+
 }  // namespace
 }  // namespace ballast

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "plan/config_fields.h"
+#include "plan/type_settings.h"
 
 namespace ballast {
 namespace {
@@ -135,16 +136,21 @@ Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> source
       if (const auto set = field->set(name, value, config); !set) return std::unexpected(set.error());
     }
   }
-  if (const auto valid = validate(config); !valid) return std::unexpected(valid.error());
-  return config;
+  const auto is_given = [&](std::string_view name) {
+    return std::ranges::any_of(sources, [&](const ConfigFields& source) { return source.contains(name); });
+  };
+  TRY(check_given(config, {.bit_width = is_given("bit_width"), .group_size = is_given("group_size")}));
+  TRY(validate(config));
+  return with_numbers_of_type(std::move(config));
 }
 
 Result<void> validate(const QuantizeConfig& config) {
   for (const ConfigField& field : config_fields()) {
     TRY(field.check(field.name, config));
   }
+  TRY(check_type(config));
   constexpr unsigned kLargestOfMlx = 128;
-  if (config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {
+  if (config.type == QuantizeType::kInt && config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {
     return fail(Errc::kInvalidArgument, "group_size is {}{}, with format mlx it must be 32, 64 or 128", config.group_size,
                 Profile(config.deployment_profile) == Profile::kEdge ? " in the profile edge" : "");
   }

@@ -99,6 +99,7 @@ TEST(QuantizeConfig, EveryFieldCanBeSet) {
       {"deployment_profile", "cloud"},
       {"bit_width", "3"},
       {"group_size", "32"},
+      {"type", "int"},
       {"method", "hqq"},
       {"format", "mlx"},
       {"recipe", "mixed_3_6"},
@@ -251,12 +252,46 @@ TEST(QuantizeConfig, NamesAndPatternsAreChecked) {
 TEST(QuantizeConfig, UnknownSettingsSuggestTheClosest) {
   EXPECT_EQ(complaint("bit_widht", "4"), "unknown setting 'bit_widht'; did you mean bit_width?");
   EXPECT_EQ(complaint("groupsize", "4"), "unknown setting 'groupsize'; did you mean group_size?");
-  EXPECT_EQ(
-      complaint("bits", "4"),
-      "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, method, format, recipe, modality, "
-      "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
-      "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
-      "calibration_samples");
+  EXPECT_EQ(complaint("bits", "4"),
+            "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, type, method, format, recipe, "
+            "modality, "
+            "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
+            "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
+            "calibration_samples");
+}
+
+TEST(QuantizeConfig, FloatTypesFixBitsAndGroupSize) {
+  const auto typed = [](std::string type, ConfigFields more = {}) {
+    more.insert({{"type", std::move(type)}, {"format", "mlx"}});
+    return made({more});
+  };
+  for (const char* const profile : {"edge", "local", "cloud"}) {
+    const auto config = typed("nvfp4", {{"deployment_profile", profile}});
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->bit_width, 4);
+    EXPECT_EQ(config->group_size, 16);
+  }
+  EXPECT_EQ(typed("mxfp8").value().bit_width, 8);
+  EXPECT_EQ(typed("mxfp4").value().group_size, 32);
+  EXPECT_TRUE(typed("mxfp8", {{"bit_width", "8"}, {"group_size", "32"}}));
+  EXPECT_TRUE(typed("mxfp4", {{"layer_bit_widths", Pairs{{"lm_head", "16"}}}}));
+  // A config that is not made from fields has the numbers of its profile.
+  EXPECT_TRUE(validate({.type = QuantizeType::kMxfp4, .format = QuantizeFormat::kMlx}));
+
+  const auto complaint = [&](const char* type, ConfigFields more) { return typed(type, std::move(more)).error().message; };
+  EXPECT_EQ(complaint("mxfp4", {{"bit_width", "8"}}), "bit_width is 8, but type mxfp4 fixes it to 4; leave out bit_width");
+  EXPECT_EQ(complaint("mxfp4", {{"group_size", "128"}}),
+            "group_size is 128, but type mxfp4 fixes it to 32; leave out group_size");
+  EXPECT_EQ(complaint("int", {{"group_size", "16"}}), "group_size is 16, it must be 32, 64, 128 or 256");
+  EXPECT_EQ(complaint("mxfp8", {{"method", "hqq"}}),
+            "method is hqq, which needs type int, not mxfp8; give method auto, search or rtn");
+  EXPECT_EQ(complaint("mxfp8", {{"recipe", "mixed_4_6"}}),
+            "recipe is mixed_4_6, but type mxfp8 fixes the bits; leave out recipe");
+  EXPECT_EQ(complaint("nvfp4", {{"target_model_size_mb", "5"}}),
+            "target_model_size_mb needs a choice of bits, but type nvfp4 fixes them; leave out target_model_size_mb");
+  EXPECT_EQ(complaint("nvfp4", {{"layer_bit_widths", Pairs{{"lm_head", "8"}}}}),
+            "layer_bit_widths: 'lm_head' is 8, with type nvfp4 it must be 16");
+  EXPECT_EQ(made({{{"type", "mxfp4"}}}).error().message, "type is mxfp4, which format parquet does not have; give format mlx");
 }
 
 TEST(QuantizeConfig, MlxHasNoGroupsOf256) {
@@ -321,6 +356,7 @@ TEST_F(Environment, HasAVariableForEveryField) {
   set("BALLAST_DEPLOYMENT_PROFILE", "cloud");
   set("BALLAST_BIT_WIDTH", "3");
   set("BALLAST_GROUP_SIZE", "32");
+  set("BALLAST_TYPE", "int");
   set("BALLAST_METHOD", "hqq");
   set("BALLAST_FORMAT", "mlx");
   set("BALLAST_RECIPE", "mixed_4_6");
@@ -340,7 +376,7 @@ TEST_F(Environment, HasAVariableForEveryField) {
   set("BALLAST_TARGET_MODEL_SIZE_MB", "12.5");
   const auto fields = config_fields_from_environment();
   ASSERT_TRUE(fields) << fields.error().message;
-  EXPECT_EQ(fields->size(), 20);
+  EXPECT_EQ(fields->size(), 21);
   QuantizeConfig expected = with_every_setting();
   expected.recipe = Recipe::kMixed4And6;
   expected.modality = Modality::kImage;

@@ -10,13 +10,21 @@
 #include <hwy/foreach_target.h>                  // first
 #include <hwy/highway.h>
 
-#include "quantize/lanes-inl.h"
+#include "quantize/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
 namespace {
 
-QualitySums compare_groups(const CodedGroups& coded, const float* values) {
+// What the codes from `i` on stand for.
+template <Element kElement>
+HWY_INLINE Wide stored_value(const CodedGroups& coded, std::size_t i, const Wide& scale, const Wide& offset) {
+  const Wide element = load_elements<kElement>(coded.codes + i);
+  return kElement == Element::kInteger ? value_of(coded.format.affine, element, scale, offset) : element * scale;
+}
+
+template <Element kElement>
+QualitySums compare_elements(const CodedGroups& coded, const float* values) {
   const std::size_t size = coded.format.group_size;
   Wide weights = all(0);
   Wide cross = all(0);
@@ -27,7 +35,7 @@ QualitySums compare_groups(const CodedGroups& coded, const float* values) {
     const Wide offset = all(coded.offsets[group]);
     for (std::size_t i = group * size; i < (group + 1) * size; i += kWide) {
       const Wide value = load_wide(values + i);
-      const Wide gap = value_of(coded.format.affine, load_codes_wide(coded.codes + i), scale, offset) - value;
+      const Wide gap = stored_value<kElement>(coded, i, scale, offset) - value;
       weights = weights + value * value;
       cross = cross + value * gap;
       error = error + gap * gap;
@@ -47,14 +55,32 @@ QualitySums compare_groups(const CodedGroups& coded, const float* values) {
   return sums;
 }
 
-void decode_groups(const CodedGroups& coded, float* out) {
+template <Element kElement>
+void decode_all(const CodedGroups& coded, float* out) {
   const std::size_t size = coded.format.group_size;
   for (std::size_t group = 0; group < coded.groups; ++group) {
     const Wide scale = all(coded.scales[group]);
     const Wide offset = all(coded.offsets[group]);
     for (std::size_t i = group * size; i < (group + 1) * size; i += kWide) {
-      store_wide(value_of(coded.format.affine, load_codes_wide(coded.codes + i), scale, offset), out + i);
+      store_wide(stored_value<kElement>(coded, i, scale, offset), out + i);
     }
+  }
+}
+
+QualitySums compare_groups(const CodedGroups& coded, const float* values) {
+  switch (coded.format.element) {
+    case Element::kInteger: break;
+    case Element::kFloat4: return compare_elements<Element::kFloat4>(coded, values);
+    case Element::kFloat8: return compare_elements<Element::kFloat8>(coded, values);
+  }
+  return compare_elements<Element::kInteger>(coded, values);
+}
+
+void decode_groups(const CodedGroups& coded, float* out) {
+  switch (coded.format.element) {
+    case Element::kInteger: return decode_all<Element::kInteger>(coded, out);
+    case Element::kFloat4: return decode_all<Element::kFloat4>(coded, out);
+    case Element::kFloat8: return decode_all<Element::kFloat8>(coded, out);
   }
 }
 

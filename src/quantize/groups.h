@@ -23,12 +23,16 @@ struct GroupRun {
   float* scales;
   float* offsets;
   std::span<const std::byte> next;  // the input that follows, to prefetch
+  DType weights = DType::kF32;      // of the input
 };
 
 // The methods, each with the best instruction set of the machine.
 void rtn_groups(const GroupRun& run);
 void search_groups(const GroupRun& run);
 void hqq_groups(const GroupRun& run);
+// Of float types, whose scale is the largest magnitude as in MLX, or has the least squared error.
+void round_elements(const GroupRun& run);
+void search_elements(const GroupRun& run);
 
 // Groups that are quantized.
 struct CodedGroups {

@@ -97,14 +97,6 @@ HWY_INLINE void store_wide(const Wide& values, float* out) {
   for (std::size_t i = 0; i < kParts; ++i) hn::StoreU(values.part[i], LanesF(), out + i * kPart);
 }
 
-HWY_INLINE Wide load_codes_wide(const std::uint8_t* codes) {
-  Wide out;
-  for (std::size_t i = 0; i < kParts; ++i) {
-    out.part[i] = hn::ConvertTo(LanesF(), load_codes<8>(Lanes32(), codes + i * kPart));
-  }
-  return out;
-}
-
 // The finite numbers; NaN and infinities are not.
 HWY_INLINE WideMask is_finite(const Wide& a) {
   WideMask out;
@@ -231,6 +223,15 @@ HWY_INLINE void store_group_codes(const float* values, std::size_t count, const 
 
 HWY_INLINE Wide value_of(Affine affine, const Wide& code, const Wide& scale, const Wide& offset) {
   return affine == Affine::kScaleBias ? code * scale + offset : (code - offset) * scale;
+}
+
+// Prefetches a part of the next input with each group: all at once would exceed the processor's outstanding loads, and the
+// hardware prefetcher stops at the page boundary.
+HWY_INLINE void prefetch_next(const GroupRun& run, std::size_t group) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t end = run.next.size() * (group + 1) / run.groups;
+  for (std::size_t at = run.next.size() * group / run.groups; at < end; at += kLine)
+    __builtin_prefetch(run.next.data() + at, 0, 3);
 }
 
 HWY_INLINE float steps_of(unsigned bits) { return static_cast<float>((1U << bits) - 1U); }

@@ -17,4 +17,11 @@ struct ReferenceGroup {
 ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
                                      std::span<const float> importance, std::span<std::uint8_t> codes);
 
+// The same for float types. `weights` is the dtype that the values have.
+ReferenceGroup quantize_elements_by_reference(QuantizeMethod method, const RowFormat& format, DType weights,
+                                              std::span<const float> values, std::span<const float> importance,
+                                              std::span<std::uint8_t> codes);
+// The value of a code.
+float element_by_reference(Element element, std::uint8_t code);
+
 }  // namespace ballast

@@ -187,6 +187,17 @@ void add_weighted(const Compared& compared, std::span<const float> importance, Q
   });
 }
 
+// HQQ moves zero points, which float types do not have.
+void code_groups(QuantizeMethod method, const GroupRun& run) {
+  if (run.format.element != Element::kInteger) return method == QuantizeMethod::kRtn ? round_elements(run) : search_elements(run);
+  switch (method) {
+    case QuantizeMethod::kRtn: return rtn_groups(run);
+    case QuantizeMethod::kSearch:
+    case QuantizeMethod::kAuto: return search_groups(run);
+    case QuantizeMethod::kHqq: return hqq_groups(run);
+  }
+}
+
 }  // namespace
 
 void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
@@ -214,13 +225,9 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
                        .codes = buffers.codes.data(),
                        .scales = out.scales.data() + at.group,
                        .offsets = out.offsets.data() + at.group,
-                       .next = next_chunk(dtype, rows, (at.value + chunk.count) * bits(dtype) / 8)};
-    switch (method) {
-      case QuantizeMethod::kRtn: rtn_groups(run); break;
-      case QuantizeMethod::kSearch:
-      case QuantizeMethod::kAuto: search_groups(run); break;
-      case QuantizeMethod::kHqq: hqq_groups(run); break;
-    }
+                       .next = next_chunk(dtype, rows, (at.value + chunk.count) * bits(dtype) / 8),
+                       .weights = dtype};
+    code_groups(method, run);
     pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);
     const CodedGroups coded{
         .format = format, .groups = run.groups, .codes = run.codes, .scales = run.scales, .offsets = run.offsets};

@@ -8,6 +8,7 @@
 #include <ballast/quantize_method.h>
 
 #include "quantize/quality.h"
+#include "quantize/value_type.h"
 
 namespace ballast {
 
@@ -15,6 +16,7 @@ namespace ballast {
 enum class Affine : std::uint8_t {
   kScaleBias,  // MLX: q * scale + offset, both stored in the dtype of the weights
   kScaleZero,  // Parquet: (q - offset) * scale, both stored as BF16 values
+  kScale,      // float types: element * scale; offsets are 0 and not stored
 };
 
 // How the rows of a matrix are divided into groups and quantized. Columns beyond the last whole group form a shorter one.
@@ -23,16 +25,19 @@ struct RowFormat {
   unsigned bits = 4;  // 2, 3, 4, 5, 6 or 8
   unsigned group_size = 64;
   Affine affine = Affine::kScaleBias;
-  DType parameters = DType::kBF16;  // of stored scales and offsets: F32, F16 or BF16
+  DType parameters = DType::kBF16;  // of stored scales and offsets: F32, F16 or BF16; of a float type, FloatType::scales
   // Powers of two, one for every column, or empty: columns are divided by them before quantizing and multiplied after
   // dequantizing, both exactly.
   std::span<const float> restore;
+  Element element = Element::kInteger;
 
   std::uint64_t groups() const { return (columns + group_size - 1) / group_size; }
   // Every row is a stream of codes, lowest bits first, that starts at a byte boundary.
   std::uint64_t packed_bytes() const { return (columns * bits + 7) / 8; }
   // Bytes of a row with its parameters.
-  std::uint64_t stored_bytes() const { return packed_bytes() + groups() * 2 * ballast::bits(parameters) / 8; }
+  std::uint64_t stored_bytes() const {
+    return packed_bytes() + groups() * (affine == Affine::kScale ? 1 : 2) * ballast::bits(parameters) / 8;
+  }
 };
 
 // Rows are processed in blocks of so many values. Changing it changes Parquet files and sums of floats.

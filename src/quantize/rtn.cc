@@ -69,15 +69,6 @@ HWY_INLINE bool try_shortcut(const float* values, std::size_t count, float inver
   return hn::AllTrue(d, hn::Lt(hn::BitCast(d, off), hn::Set(d, 0.5F - least_gap(steps))));
 }
 
-// Prefetches a part of the next input with each group: all at once would exceed the processor's outstanding loads, and the
-// hardware prefetcher stops at the page boundary.
-HWY_INLINE void fetch(const GroupRun& run, std::size_t group) {
-  constexpr std::size_t kLine = 64;
-  const std::size_t end = run.next.size() * (group + 1) / run.groups;
-  for (std::size_t at = run.next.size() * group / run.groups; at < end; at += kLine)
-    __builtin_prefetch(run.next.data() + at, 0, 3);
-}
-
 void rtn_groups(const GroupRun& run) {
   const RowFormat& format = run.format;
   const float steps = steps_of(format.bits);
@@ -107,7 +98,7 @@ void rtn_groups(const GroupRun& run) {
     for (std::size_t i = 0; i < groups; ++i) {
       const float* const values = run.values + (begin + i) * format.group_size;
       std::uint8_t* const codes = run.codes + (begin + i) * format.group_size;
-      fetch(run, begin + i);
+      prefetch_next(run, begin + i);
       if (!is_mlx) {
         store_group_codes(values, format.group_size, {.inverse = inverses[i], .shift = offsets[i], .steps = steps}, codes);
       } else if (!try_shortcut(values, format.group_size, inverses[i], starts[i], steps, codes)) {

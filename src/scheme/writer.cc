@@ -11,8 +11,14 @@ std::uint64_t WeightLayout::elements() const {
 }
 
 RowFormat WeightLayout::format() const {
-  return {
-      .columns = columns, .bits = bits, .group_size = group_size, .affine = affine, .parameters = parameters, .restore = restore};
+  const FloatType* const floats = float_type(type);
+  return {.columns = columns,
+          .bits = bits,
+          .group_size = group_size,
+          .affine = affine,
+          .parameters = parameters,
+          .restore = restore,
+          .element = floats == nullptr ? Element::kInteger : floats->element};
 }
 
 std::vector<TensorBlock> cut_blocks(std::span<const WeightLayout> weights) {

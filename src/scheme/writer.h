@@ -28,6 +28,7 @@ struct WeightLayout {
   unsigned group_size = 0;
   Affine affine = Affine::kScaleBias;
   DType parameters = DType::kBF16;
+  QuantizeType type = QuantizeType::kInt;
   std::vector<float> restore;          // RowFormat::restore, or nothing
   std::size_t time_groups = 0;         // of timesteps that it has parameters for
   bool has_activation_scales = false;  // for each of these
@@ -57,6 +58,7 @@ struct OutputPlan {
   std::vector<TensorBlock> blocks;    // likewise
   unsigned bits = 4;                  // from the settings, for formats that store defaults
   unsigned group_size = 64;
+  QuantizeType type = QuantizeType::kInt;
   std::optional<std::vector<double>> time_boundaries;  // if the output is to be time-aware
   bool is_diffusion = false;
   std::string modality;  // empty if it is not known

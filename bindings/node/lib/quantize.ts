@@ -17,6 +17,8 @@ export interface QuantizeSettings {
   /** Another name for `bitWidth`. */
   bits?: number;
   groupSize?: number;
+  /** The others fix bits and group size, and need the format "mlx". Default: int. */
+  type?: 'int' | 'mxfp4' | 'mxfp8' | 'nvfp4';
   method?: 'auto' | 'rtn' | 'search' | 'hqq';
   format?: 'parquet' | 'mlx';
   recipe?: string;
@@ -177,6 +179,7 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
   bitWidth: word(check.integer),
   bits: word(check.integer),
   groupSize: word(check.integer),
+  type: word(check.text),
   method: word(check.text),
   format: word(check.text),
   recipe: word(check.text),

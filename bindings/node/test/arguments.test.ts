@@ -38,7 +38,7 @@ const DIRECTORY = ['component', 'variant'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
 const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'force', 'threads', 'memoryLimit'];
 const QUANTIZE = [
-  'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
+  'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'type', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
   'calibrationSamples', 'calibration', 'calibrationTokens', 'calibrationTokensFile', 'sync', 'resume', 'force',
 ];

@@ -13,6 +13,7 @@ from ballast import _core
 from ballast._arguments import path_of, text
 
 Profile = Literal["edge", "local", "cloud"]
+Type = Literal["int", "mxfp4", "mxfp8", "nvfp4"]
 Method = Literal["auto", "rtn", "search", "hqq"]
 Format = Literal["parquet", "mlx"]
 Modality = Literal["text", "code", "image", "audio"]
@@ -27,6 +28,7 @@ class QuantizeSettings(TypedDict, total=False):
     deployment_profile: Profile | None
     bit_width: int | None
     group_size: int | None
+    type: Type | None
     method: Method | None
     format: Format | None
     recipe: str | None
@@ -80,6 +82,7 @@ class QuantizeConfig:
     deployment_profile: Profile = "local"
     bit_width: int = None  # type: ignore[assignment]
     group_size: int = None  # type: ignore[assignment]
+    type: Type = None  # type: ignore[assignment]
     method: Method = None  # type: ignore[assignment]
     format: Format = None  # type: ignore[assignment]
     recipe: str = None  # type: ignore[assignment]

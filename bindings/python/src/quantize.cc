@@ -46,6 +46,7 @@ nb::dict describe(const QuantizeConfig& config) {
   made["deployment_profile"] = name(config.deployment_profile);
   made["bit_width"] = config.bit_width;
   made["group_size"] = config.group_size;
+  made["type"] = name(config.type);
   made["method"] = name(config.method);
   made["format"] = name(config.format);
   made["recipe"] = name(config.recipe);

@@ -111,8 +111,9 @@ Result<bool> is_better(const LayerCoder& coder, std::size_t tensor, const Weight
 std::unexpected<Error> below_minimum(const LayerCoder& coder, const WeightLayout& layer, double cosine) {
   return coder.fail_tensor(
       layer.name, Errc::kBelowMinimum,
-      fmt::format("cosine {:.5f} at {} bits is below min_accuracy {}; nothing was written; raise bit_width or remove fail_fast",
-                  cosine, layer.bits, coder.config().min_accuracy));
+      fmt::format("cosine {:.5f} at {} bits is below min_accuracy {}; nothing was written; {} or remove fail_fast", cosine,
+                  layer.bits, coder.config().min_accuracy,
+                  coder.config().type == QuantizeType::kInt ? "raise bit_width" : "give another type"));
 }
 
 Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned threads) {
@@ -122,7 +123,8 @@ Result<Plan> raise_bits(const Plan& plan, const LayerCoder& coder, unsigned thre
   if (config.min_accuracy <= 0) return plan;
   CodedBuffers buffers;
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    const auto is_open = [&] { return bits[i] != 0 && (bits[i] < 8 || config.fail_fast); };
+    const bool may_rise = plan[i].type == QuantizeType::kInt;
+    const auto is_open = [&] { return bits[i] != 0 && ((may_rise && bits[i] < 8) || config.fail_fast); };
     if (!is_open()) continue;
     const WeightLayout layout = coder.layout(i, plan[i]);
     TRY(coder.read_sample(i, layout, kSampleRows, buffers));

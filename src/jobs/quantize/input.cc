@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "model/adapter.h"
 #include "model/layer_names.h"
+#include "plan/type_settings.h"
 #include "scheme/foreign.h"
 
 namespace ballast {
@@ -16,8 +17,9 @@ namespace {
 
 constexpr unsigned kUnquantized = 16;  // in layer_bit_widths
 
-// Threads and memory limit of this call override those of the config.
-QuantizeOptions with_own_limits(QuantizeOptions options) {
+// Threads and memory limit of this call override those of the config, and so do the numbers that the type fixes.
+QuantizeOptions completed(QuantizeOptions options) {
+  options.config = with_numbers_of_type(std::move(options.config));
   if (options.work.threads != 0) options.config.num_threads = options.work.threads;
   if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
   return options;
@@ -52,7 +54,7 @@ Result<QuantizeInput> make_input(const Model& source, const QuantizeOptions& opt
   TRY(validate(options.config));
   TRY(refuse_adapter(source));
   TRY(refuse_codes(source));
-  QuantizeInput input{.source = source, .arrangement = {}, .options = with_own_limits(options)};
+  QuantizeInput input{.source = source, .arrangement = {}, .options = completed(options)};
   if (options.config.format != QuantizeFormat::kMlx) return input;
   input.arrangement = TRY(arrange_for_mlx_lm(source));
   auto kept = leave_unquantized(input.arrangement.unquantized, input.options.config);

@@ -48,8 +48,10 @@ WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const
   layout.columns = plan.columns;
   layout.bits = plan.bits;
   layout.group_size = plan.group_size;
-  layout.affine = scheme_.affine();
-  layout.parameters = scheme_.parameter_dtype(info.dtype);
+  const FloatType* const floats = float_type(plan.type);
+  layout.affine = floats == nullptr ? scheme_.affine() : Affine::kScale;
+  layout.parameters = floats == nullptr ? scheme_.parameter_dtype(info.dtype) : floats->scales;
+  layout.type = plan.type;
   layout.restore = plan.restore;
   if (calibration_ != nullptr && calibration_->covers(tensor)) {
     layout.time_groups = calibration_->groups();

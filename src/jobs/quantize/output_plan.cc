@@ -13,6 +13,7 @@
 #include "jobs/companions.h"
 #include "model/identity.h"
 #include "model/state.h"
+#include "plan/config_fields.h"
 #include "plan/config_json.h"
 #include "scheme/reader.h"
 #include "source/sha256.h"
@@ -34,7 +35,7 @@ std::string make_key(const LayerCoder& coder, Modality modality) {
   config.num_threads = 0;
   config.max_memory_limit = 0;
   const Model& model = coder.model();
-  std::string text = fmt::format("1\n{}\n{}\n{}\n", to_yaml(config), name(modality), files_json(coder.source()));
+  std::string text = fmt::format("1\n{}\n{}\n{}\n", recorded_yaml(config), name(modality), files_json(coder.source()));
   if (const Calibration* const calibration = coder.calibration()) {
     text += files_json(calibration->statistics().file()) + "\n";
     // The memory limit decides which Hessians are used.
@@ -69,6 +70,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
                     .blocks = {},
                     .bits = options.config.bit_width,
                     .group_size = options.config.group_size,
+                    .type = options.config.type,
                     .time_boundaries = {},
                     .is_diffusion = is_diffusion_model(model, modality),
                     .modality = modality == Modality::kUnknown ? "" : std::string(name(modality)),

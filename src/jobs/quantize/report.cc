@@ -25,8 +25,10 @@ std::string describe_below(const std::vector<LayerReport>& layers, const Quantiz
   }
   const std::size_t count = names.size();
   names.resize(std::min(count, kFew));
-  return fmt::format("{} of {} layers are below min_accuracy {}{}: {}{}", count, layers.size(), config.min_accuracy,
-                     config.target_model_size ? ", because target_model_size_mb leaves no more bits" : " even with 8 bits",
+  const std::string reason = config.target_model_size            ? ", because target_model_size_mb leaves no more bits"
+                             : config.type != QuantizeType::kInt ? fmt::format(", and type {} fixes the bits", name(config.type))
+                                                                 : " even with 8 bits";
+  return fmt::format("{} of {} layers are below min_accuracy {}{}: {}{}", count, layers.size(), config.min_accuracy, reason,
                      fmt::join(names, ", "), count > kFew ? ", ..." : "");
 }
 

@@ -50,7 +50,7 @@ Result<void> check(const QuantizeOptions& options) {
 Result<void> record(const Model& model, const std::string& path, const QuantizeOptions& options,
                     const QuantizeConfig* sequential) {
   TRY(calibrate_model(model, *options.calibration_tokens, path,
-                      {.hessian = true,
+                      {.hessian = options.config.type == QuantizeType::kInt,  // others do not use it
                        .sequential = sequential,
                        .resume = options.resume,
                        .sync = false,

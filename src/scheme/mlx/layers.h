@@ -10,6 +10,7 @@
 #include <ballast/model.h>
 
 #include "quantize/rows.h"
+#include "scheme/mlx/mode.h"
 
 namespace ballast {
 
@@ -27,11 +28,14 @@ struct MlxLayer {
   std::uint64_t columns() const { return shape.back(); }
   std::uint64_t rows() const { return scales->elements() / scales->shape.back(); }
   RowFormat format() const {
+    const FloatType* const type = float_type(type_of(quantization.mode));
     return {.columns = columns(),
             .bits = quantization.bits,
             .group_size = quantization.group_size,
-            .parameters = dtype,
-            .restore = restore};
+            .affine = type == nullptr ? Affine::kScaleBias : Affine::kScale,
+            .parameters = type == nullptr ? dtype : type->scales,
+            .restore = restore,
+            .element = type == nullptr ? Element::kInteger : type->element};
   }
   std::uint64_t scale_bytes() const { return scales->bytes() / rows(); }  // of one row
 };

@@ -65,19 +65,21 @@ class MlxReader final : public ModelReader {
 
   bool has_codes(const Weight& weight) const override {
     const MlxLayer& layer = layer_of(weight);
-    return layer.quantization.mode == QuantizationMode::kAffine && layer.biases != nullptr;
+    return layer.quantization.mode != QuantizationMode::kAffine || layer.biases != nullptr;
   }
 
   Result<void> read_codes(const Weight& weight, std::uint64_t first, const CodedRows& out) const override {
     const MlxLayer& layer = layer_of(weight);
-    if (layer.quantization.mode != QuantizationMode::kAffine || layer.biases == nullptr) {
-      return fail(Errc::kUnsupported, "{}: tensor {}: only affine weights with biases have comparable codes, not {}",
-                  escape(path()), quote(weight.name), ballast::name(layer.quantization.mode));
+    if (!has_codes(weight)) {
+      return fail(Errc::kUnsupported, "{}: tensor {}: affine weights without biases have no comparable codes", escape(path()),
+                  quote(weight.name));
     }
     const RowFormat& rows = format(weight);
     TRY(model().read_into(layer.packed->name, first * rows.packed_bytes(), out.packed));
-    TRY(read_parameters(*layer.scales, first * rows.groups(), out.scales));
-    return read_parameters(*layer.biases, first * rows.groups(), out.offsets);
+    TRY(read_parameters(*layer.scales, rows.parameters, first * rows.groups(), out.scales));
+    if (layer.biases != nullptr) return read_parameters(*layer.biases, rows.parameters, first * rows.groups(), out.offsets);
+    std::ranges::fill(out.offsets, 0.0F);
+    return {};
   }
 
   Result<void> read_rows(const Weight& weight, std::uint64_t first, std::uint64_t count, DType dtype,
@@ -88,8 +90,7 @@ class MlxReader final : public ModelReader {
   Result<std::vector<std::string>> check_values() const override {
     std::vector<std::string> found;
     for (const MlxLayer& layer : layers_) {
-      const bool is_nvfp4 = layer.quantization.mode == QuantizationMode::kNvfp4;
-      const DType dtype = layer.scales->dtype != DType::kU8 ? layer.scales->dtype : is_nvfp4 ? DType::kF8E4M3 : DType::kF8E8M0;
+      const DType dtype = layer.format().parameters;
       for (const TensorInfo* const tensor : {layer.scales, layer.biases}) {
         if (tensor == nullptr) continue;
         std::ranges::move(TRY(check_scales(model(), *tensor, dtype, ZeroScale::kAllowed)), std::back_inserter(found));
@@ -159,12 +160,13 @@ class MlxReader final : public ModelReader {
     return table.check();
   }
 
-  Result<void> read_parameters(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const {
-    const std::uint64_t size = bits(tensor.dtype) / 8;
-    if (tensor.dtype == DType::kF32) return model().read_into(tensor.name, first * size, std::as_writable_bytes(out));
+  // `dtype` is that of the values: scales of float types are stored as U8.
+  Result<void> read_parameters(const TensorInfo& tensor, DType dtype, std::uint64_t first, std::span<float> out) const {
+    const std::uint64_t size = bits(dtype) / 8;
+    if (dtype == DType::kF32) return model().read_into(tensor.name, first * size, std::as_writable_bytes(out));
     std::vector<std::byte> bytes(out.size() * size);
     TRY(model().read_into(tensor.name, first * size, bytes));
-    to_f32(tensor.dtype, bytes.data(), out.size(), std::as_writable_bytes(out).data(), Stores::kOrdinary);
+    to_f32(dtype, bytes.data(), out.size(), std::as_writable_bytes(out).data(), Stores::kOrdinary);
     return {};
   }
 

@@ -14,29 +14,41 @@
 #include "base/json_walk.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "scheme/mlx/mode.h"
 
 namespace ballast {
 namespace {
 
-// The most common bits, by parameters.
-unsigned usual_bits(const OutputPlan& plan) {
+TensorQuantization quantization_of(const WeightLayout& weight) {
+  return {.bits = weight.bits, .group_size = weight.group_size, .mode = mode_of(weight.type)};
+}
+
+// That of the settings, with the most common bits, by parameters.
+TensorQuantization usual_quantization(const OutputPlan& plan) {
+  TensorQuantization usual{.bits = plan.bits, .group_size = plan.group_size, .mode = mode_of(plan.type)};
+  if (usual.mode != QuantizationMode::kAffine) return usual;
   std::map<unsigned, std::uint64_t> parameters;
   for (const WeightLayout& weight : plan.weights) {
     if (weight.is_quantized()) parameters[weight.bits] += weight.rows * weight.columns;
   }
   const auto most = std::ranges::max_element(parameters, {}, [](const auto& entry) { return entry.second; });
-  return most == parameters.end() ? plan.bits : most->first;
+  if (most != parameters.end()) usual.bits = most->first;
+  return usual;
+}
+
+std::string numbers(const TensorQuantization& quantization) {
+  return fmt::format(R"("group_size": {}, "bits": {}, "mode": "{}")", quantization.group_size, quantization.bits,
+                     name(quantization.mode));
 }
 
 // With an entry of its own for each layer that `needs` one.
-std::string write_section(const OutputPlan& plan, unsigned bits, const std::vector<bool>& needs) {
-  std::string text = fmt::format(R"({{"group_size": {}, "bits": {}, "mode": "affine")", plan.group_size, bits);
+std::string write_section(const OutputPlan& plan, const TensorQuantization& usual, const std::vector<bool>& needs) {
+  std::string text = "{" + numbers(usual);
   for (std::size_t i = 0; i < plan.weights.size(); ++i) {
     if (!needs[i]) continue;
     text += ", ";
     append_json_string(module_of(plan.weights[i].name), text);
-    text +=
-        fmt::format(R"(: {{"group_size": {}, "bits": {}, "mode": "affine"}})", plan.weights[i].group_size, plan.weights[i].bits);
+    text += fmt::format(": {{{}}}", numbers(quantization_of(plan.weights[i])));
   }
   return text + "}";
 }
@@ -88,18 +100,18 @@ std::string_view module_of(std::string_view tensor) {
 }
 
 Result<std::string> quantization_section(const OutputPlan& plan) {
-  const unsigned bits = usual_bits(plan);
+  const TensorQuantization usual = usual_quantization(plan);
   std::vector<bool> needs;
-  for (const WeightLayout& weight : plan.weights) needs.push_back(weight.is_quantized() && weight.bits != bits);
+  for (const WeightLayout& weight : plan.weights) needs.push_back(weight.is_quantized() && quantization_of(weight) != usual);
   for (const bool again : {true, false}) {
-    std::string text = write_section(plan, bits, needs);
+    std::string text = write_section(plan, usual, needs);
     const auto config = parse_mlx_quantization_section(fmt::format(R"({{"quantization": {}}})", text));
     if (!config) return std::unexpected(config.error());
     std::optional<std::size_t> wrong;
     for (std::size_t i = 0; i < plan.weights.size(); ++i) {
       if (plan.weights[i].bits == 0) continue;
       const auto found = (*config)->find(plan.weights[i].name);
-      if (found && found->bits == plan.weights[i].bits && found->group_size == plan.weights[i].group_size) continue;
+      if (found == quantization_of(plan.weights[i])) continue;
       needs[i] = true;
       wrong = i;
     }

@@ -120,8 +120,9 @@ class MlxWriter final : public QuantizedWriter {
     const DType dtype = plan_.weights[at.tensor].parameters;
     TRY(sink_->write(pieces[0].tensor, pieces[0].offset, coded.rows.packed));
     TRY(write_parameters(pieces[1], dtype, coded.rows.scales));
-    TRY(write_parameters(pieces[2], dtype, coded.rows.offsets));
-    return write_sides(std::span(pieces).subspan(3), at, coded);
+    const bool has_biases = plan_.weights[at.tensor].affine != Affine::kScale;
+    if (has_biases) TRY(write_parameters(pieces[2], dtype, coded.rows.offsets));
+    return write_sides(std::span(pieces).subspan(has_biases ? 3 : 2), at, coded);
   }
 
   Result<void> write_unquantized(std::size_t block, std::span<const std::byte> bytes) override {
@@ -145,7 +146,7 @@ class MlxWriter final : public QuantizedWriter {
     std::uint64_t bytes;
   };
 
-  // The tensors of the output: one for each unquantized weight, three for each quantized one.
+  // The tensors of the output: one for each unquantized weight, three for each quantized one, or two if it has no biases.
   std::vector<TensorSpec> declare() {
     std::vector<TensorSpec> specs;
     for (const WeightLayout& weight : plan_.weights) {
@@ -159,9 +160,14 @@ class MlxWriter final : public QuantizedWriter {
       shape.back() = format.packed_bytes() / sizeof(std::uint32_t);
       specs.push_back({.name = weight.name, .dtype = DType::kU32, .shape = shape});
       shape.back() = format.groups();
-      for (const std::string_view kind : {"scales", "biases"}) {
-        specs.push_back({.name = fmt::format("{}.{}", module_of(weight.name), kind), .dtype = format.parameters, .shape = shape});
-      }
+      const bool has_biases = format.affine != Affine::kScale;
+      const auto add = [&](std::string_view kind) {
+        specs.push_back({.name = fmt::format("{}.{}", module_of(weight.name), kind),
+                         .dtype = has_biases ? format.parameters : DType::kU8,
+                         .shape = shape});
+      };
+      add("scales");
+      if (has_biases) add("biases");
     }
     return specs;
   }
@@ -243,7 +249,8 @@ class MlxWriter final : public QuantizedWriter {
     };
     if (!plan_.weights[block.tensor].is_quantized()) return {piece(first, format.columns)};
     const std::uint64_t parameters = format.groups() * bits(format.parameters) / 8;
-    std::vector<Piece> pieces{piece(first, format.packed_bytes()), piece(first + 1, parameters), piece(first + 2, parameters)};
+    std::vector<Piece> pieces{piece(first, format.packed_bytes()), piece(first + 1, parameters)};
+    if (format.affine != Affine::kScale) pieces.push_back(piece(first + 2, parameters));
     add_side_pieces(block, pieces);
     return pieces;
   }
