@@ -140,7 +140,8 @@ def test_statistics_lower_the_error_of_the_outputs(run, tmp_path, mode):
         errors[name] = np.linalg.norm(inputs @ (np.array(values) - weight.astype(np.float32)).T)
         if name != "rtn":
             assert report["layers"][0]["method"] == "weighted search"
-    assert errors["plain"] < 0.9 * errors["rtn"] and errors["hessian"] < 0.9 * errors["rtn"]
+    most = {"mxfp4": 0.95, "nvfp4": 0.9}[mode] * errors["rtn"]
+    assert errors["plain"] < most and errors["hessian"] < most
     assert any("Hessian" in warning for warning in report["warnings"])
 
 
