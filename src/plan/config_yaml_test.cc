@@ -243,7 +243,7 @@ TEST(ConfigYaml, ReadsWhatItWrites) {
   const auto again = read(to_yaml(config));
   ASSERT_TRUE(again) << again.error().message << "\n" << to_yaml(config);
   EXPECT_EQ(*again, config);
-  EXPECT_TRUE(fails(read(to_yaml(full)), Errc::kInvalidArgument, "line 11: sensitive_layer_names: a name is empty"));
+  EXPECT_TRUE(fails(read(to_yaml(full)), Errc::kInvalidArgument, "line 12: sensitive_layer_names: a name is empty"));
 
   for (const Profile profile : {Profile::kEdge, Profile::kLocal, Profile::kCloud}) {
     EXPECT_EQ(read(to_yaml(QuantizeConfig::for_profile(profile))), QuantizeConfig::for_profile(profile));
