@@ -44,7 +44,7 @@ class TestSettings:
     def test_defaults_are_those_of_the_profile(self, run, tiny, tmp_path, profile):
         quantize(run, tiny, tmp_path / "out", "--profile", profile)
         config = json.loads((tmp_path / "out/metadata.json").read_text())["config"]
-        assert set(reference()) - set(config) == {"num_threads", "max_memory_limit_mb"}
+        assert set(reference()) - set(config) == {"num_threads", "max_memory_limit_mb", "type"}  # int is not recorded
         for setting, value in config.items():
             row = reference()[setting]
             told = row[profile] or row["local"]
@@ -100,6 +100,16 @@ def weights(tmp_path_factory):
 
 class TestMeasuredTable:
     # Other numbers of the same distributions, so the last digits differ.
+    @pytest.mark.parametrize("method", ["rtn", "search"])
+    def test_figures_of_types_are_what_the_program_measures(self, run, weights, tmp_path, method):
+        rows = [row[2:] for row in rows_of_table("values") if row[1] == f"`{method}`"]
+        told = dict(zip(("normal", "student", "outliers"), rows, strict=True))
+        for column, type in enumerate(("mxfp4", "mxfp8", "nvfp4")):
+            arguments = ("--type", type, "--method", method, "--format", "mlx", "--min-accuracy", 0)
+            for layer in quantize(run, weights, tmp_path / "out", *arguments, "--no-sync")["layers"]:
+                figure = float(told[layer["name"]][column].strip("*"))
+                assert layer["relative_rmse"] == pytest.approx(figure, rel=0.02), (layer["name"], type)
+
     @pytest.mark.parametrize("method", ["rtn", "hqq", "search"])
     def test_figures_are_what_the_program_measures(self, run, weights, tmp_path, method):
         rows = [row[2:] for row in rows_of_table("weights") if row[1] == f"`{method}`"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -123,13 +124,13 @@ class QuantizeConfig:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def _of(cls: type[_Config], sources: list[Fields]) -> _Config:
+    def _of(cls: builtins.type[_Config], sources: list[Fields]) -> _Config:
         config = cls()
         config._fill(sources)
         return config
 
     @classmethod
-    def from_yaml(cls: type[_Config], source: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _Config:
+    def from_yaml(cls: builtins.type[_Config], source: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _Config:
         """Read settings from a YAML file, given as a path or URI, or from a str that contains a line break.
 
         >>> QuantizeConfig.from_yaml("bit_width: 3\\nmethod: hqq\\n").method
@@ -140,7 +141,7 @@ class QuantizeConfig:
         return cls._of([_core.read_config(path_of(source))])
 
     @classmethod
-    def from_environment(cls: type[_Config], **settings: Unpack[QuantizeSettings]) -> _Config:
+    def from_environment(cls: builtins.type[_Config], **settings: Unpack[QuantizeSettings]) -> _Config:
         """Read settings from variables such as BALLAST_BIT_WIDTH. Arguments take precedence.
 
         >>> QuantizeConfig.from_environment(bit_width=8).bit_width
