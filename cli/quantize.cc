@@ -136,6 +136,8 @@ void take_over(LayerReport& validated, const LayerReport& done) {
 }
 
 void print_plan(const Options& options, const QuantizeConfig& config, const QuantizePlan& plan) {
+  for (const std::string& text : plan.notes) note(text);
+  note_unquantized(plan.components);
   if (options.json) {
     Json layers = Json::array();
     for (const PlannedLayer& layer : plan.layers) {
@@ -190,6 +192,31 @@ void print_plan(const Options& options, const QuantizeConfig& config, const Quan
         plan.size_fit->expected_error, against_uniform(*plan.size_fit));
 }
 
+// What reading the output back found, with what only the work knows.
+QuantizeReport joined(QuantizeReport done, QuantizeReport validated) {
+  if (!done.up_to_date) {
+    for (std::size_t i = 0; i < validated.layers.size(); ++i) take_over(validated.layers[i], done.layers[i]);
+  }
+  validated.calibration = std::move(done.calibration);
+  validated.size_fit = done.size_fit;
+  validated.modality = done.modality;
+  validated.not_copied = std::move(done.not_copied);
+  validated.notes = std::move(done.notes);
+  validated.left_out = std::move(done.left_out);
+  validated.components = std::move(done.components);
+  validated.warnings.insert(validated.warnings.begin(), done.warnings.begin(), done.warnings.end());
+  return validated;
+}
+
+void print_report(const Options& options, const QuantizeConfig& config, const QuantizeReport& done, bool is_validated,
+                  double seconds) {
+  if (options.json) return print_json(options, config, done, is_validated, seconds);
+  print_done(options, done, seconds);
+  if (config.target_model_size) print_bits(done, *config.target_model_size);
+  print("\n");
+  print_layers(done, config.min_accuracy, options.all_layers);
+}
+
 Exit run_quantize(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const auto settings = read_settings(options.settings);
@@ -230,8 +257,6 @@ Exit run_quantize(const Options& options) {
     bar.clear();
     if (!plan) return report(plan.error(), settings->spelling);
     note_format();
-    for (const std::string& text : plan->notes) note(text);
-    note_unquantized(plan->components);
     print_plan(options, config, *plan);
     return kDone;
   }
@@ -251,28 +276,10 @@ Exit run_quantize(const Options& options) {
   if (options.validate || was_done) {
     auto validated = input->validate(options, config);
     if (!validated) return report(validated.error());
-    if (!was_done) {
-      for (std::size_t i = 0; i < validated->layers.size(); ++i) take_over(validated->layers[i], done->layers[i]);
-    }
-    validated->calibration = std::move(done->calibration);
-    validated->size_fit = done->size_fit;
-    validated->modality = done->modality;
-    validated->not_copied = std::move(done->not_copied);
-    validated->notes = std::move(done->notes);
-    validated->left_out = std::move(done->left_out);
-    validated->components = std::move(done->components);
-    validated->warnings.insert(validated->warnings.begin(), done->warnings.begin(), done->warnings.end());
-    *done = std::move(*validated);
+    done = joined(std::move(*done), *std::move(validated));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) {
-    print_json(options, config, *done, options.validate || was_done, seconds);
-  } else {
-    print_done(options, *done, seconds);
-    if (config.target_model_size) print_bits(*done, *config.target_model_size);
-    print("\n");
-    print_layers(*done, config.min_accuracy, options.all_layers);
-  }
+  print_report(options, config, *done, options.validate || was_done, seconds);
   return options.validate && !done->passed ? kFoundFalse : kDone;
 }
 
@@ -285,6 +292,37 @@ CLI::Option* add_field(CLI::App& command, Options& options, const std::string& f
       ->type_name(type)
       ->check(not_empty());
 }
+
+void add_calibration(CLI::App& command, Options& options) {
+  command
+      .add_option("--calibration", options.calibration,
+                  "Use statistics of layer inputs to reduce the output error; see docs/calibration.md")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command
+      .add_option("--calibration-tokens", options.calibration_tokens.tokens,
+                  "Calibrate layer by layer with token ids: .npy, .safetensors, or numbers in a text file")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->excludes("--calibration");
+  command
+      .add_option("--calibration-text", options.calibration_tokens.text,
+                  "The same with text, with the ballast command of the Python package")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->excludes("--calibration", "--calibration-tokens");
+}
+
+constexpr const char* kFooter =
+    "Precedence of settings: command line, BALLAST_* variables, --config, profile.\n"
+    "Quality is measured on the bytes written: cosine similarity and relative RMSE\n"
+    "of the weights of each layer.\n\n"
+    "Examples:\n"
+    "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
+    "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
+    "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
+    "  ballast quantize model/ out/ --calibration-tokens ids.npy --bits 3\n"
+    "  ballast quantize model/ out/ --json | jq '.layers[0].cosine_similarity'";
 
 }  // namespace
 
@@ -315,23 +353,7 @@ void add_quantize(CLI::App& app, Run& run) {
         "Use the defaults for edge (2 bits), local (4 bits, default) or cloud (8 bits)", {"edge", "local", "cloud"});
   command->add_option("--config", options->settings.config, "Read settings from a YAML file; see docs/quantization.md")
       ->type_name("FILE");
-  command
-      ->add_option("--calibration", options->calibration,
-                   "Use statistics of layer inputs to reduce the output error; see docs/calibration.md")
-      ->type_name("FILE")
-      ->check(not_empty());
-  command
-      ->add_option("--calibration-tokens", options->calibration_tokens.tokens,
-                   "Calibrate layer by layer with token ids: .npy, .safetensors, or numbers in a text file")
-      ->type_name("FILE")
-      ->check(not_empty())
-      ->excludes("--calibration");
-  command
-      ->add_option("--calibration-text", options->calibration_tokens.text,
-                   "The same with text, with the ballast command of the Python package")
-      ->type_name("FILE")
-      ->check(not_empty())
-      ->excludes("--calibration", "--calibration-tokens");
+  add_calibration(*command, *options);
   field("--target-size-mb", "target_model_size_mb", "MB",
         "Choose the bits of each layer so that the output has this size, in 10^6 bytes");
   field("--modality", "modality", "NAME", "Treat the model as text, code, image or audio (default: detected)",
@@ -360,16 +382,7 @@ void add_quantize(CLI::App& app, Run& run) {
   field("--memory-limit", "max_memory_limit_mb", "MIB", "Use at most MIB mebibytes of memory (default 384)");
   add_read_options(*command, options->read);
   add_json(*command, options->json);
-  command->footer(
-      "Precedence of settings: command line, BALLAST_* variables, --config, profile.\n"
-      "Quality is measured on the bytes written: cosine similarity and relative RMSE\n"
-      "of the weights of each layer.\n\n"
-      "Examples:\n"
-      "  ballast quantize Qwen3-0.6B/ qwen3-4bit/ --format mlx --group-size 64\n"
-      "  ballast quantize model.safetensors out/ --bits 2 --validate\n"
-      "  ballast quantize model/ out/ --profile edge --keep '*embed*' --resume\n"
-      "  ballast quantize model/ out/ --calibration-tokens ids.npy --bits 3\n"
-      "  ballast quantize model/ out/ --json | jq '.layers[0].cosine_similarity'");
+  command->footer(kFooter);
   command->callback([options, &run] {
     const TokenOptions& tokens = options->calibration_tokens;
     options->settings.has_calibration = !options->calibration.empty() || !tokens.tokens.empty() || !tokens.text.empty();

@@ -23,7 +23,7 @@ struct Cell {
 
   std::string text;
   Tone tone;
-  std::string branch = {};  // the lines of a tree before the text
+  std::string branch;  // the lines of a tree before the text
 };
 
 // A table on standard output that fits output_columns(): it leaves out columns and shortens texts, names in the middle.

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <ballast/sink.h>
 
 #include "base/checked.h"

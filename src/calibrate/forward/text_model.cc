@@ -92,7 +92,7 @@ double stretch(double frequency, const TextConfig& scaling) {
 
 Result<std::string> rope_type(const TextConfig& scaling) {
   const auto old_name = scaling.text("type");
-  const std::string type = scaling.text("rope_type").value_or(old_name.value_or("default"));
+  std::string type = scaling.text("rope_type").value_or(old_name.value_or("default"));
   if (old_name && *old_name != type) return fail(Errc::kCorrupt, "rope_type is {}, type is {}", quote(type), quote(*old_name));
   if (type != "default" && type != "linear" && type != "llama3") {
     return unsupported(fmt::format("rope type {} is not supported: it must be default, linear or llama3", quote(type)));
@@ -103,7 +103,7 @@ Result<std::string> rope_type(const TextConfig& scaling) {
   }
   const double low = scaling.number("low_freq_factor", 1);
   const double high = scaling.number("high_freq_factor", 4);
-  if (!(low > 0 && high > low)) {
+  if (!(low > 0) || !(high > low)) {
     return fail(Errc::kCorrupt, "low_freq_factor is {}, high_freq_factor is {}: they must be above 0, and the second larger", low,
                 high);
   }

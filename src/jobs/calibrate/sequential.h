@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <ballast/model.h>
 #include <ballast/quantize_config.h>
@@ -22,8 +23,8 @@ class SequentialQuantizer {
   Result<void> quantize(DecoderLayer& layer, const std::string& statistics) const;
 
  private:
-  SequentialQuantizer(const Model& model, QuantizeConfig config, Plan plan, const WorkOptions& work)
-      : model_(&model), config_(std::move(config)), plan_(std::move(plan)), work_(work) {}
+  SequentialQuantizer(const Model& model, QuantizeConfig config, Plan plan, WorkOptions work)
+      : model_(&model), config_(std::move(config)), plan_(std::move(plan)), work_(std::move(work)) {}
 
   const Model* model_;
   QuantizeConfig config_;  // without what names tensors of the output

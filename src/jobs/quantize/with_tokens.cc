@@ -16,7 +16,7 @@ namespace {
 // Removed when the work ends, unless it can resume.
 class StatisticsFile {
  public:
-  StatisticsFile(const std::string& directory, std::string_view ending) : path_(directory) {
+  StatisticsFile(std::string directory, std::string_view ending) : path_(std::move(directory)) {
     while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
     path_ += ending;
   }
