@@ -187,6 +187,21 @@ Result<object> parse_object(simdjson::dom::parser& parser, std::string_view text
   return root;
 }
 
+// Programs differ in which of the two sections they read.
+Result<void> check_equal_sections(object root) {
+  const auto own = find_section(root, kOwnSection);
+  const auto shared = find_section(root, kSharedSection);
+  if (!own || !*own || !shared || !*shared || !check_shared_section(**shared)) return {};
+  const auto first = read_config(**own);
+  const auto second = read_config(**shared);
+  if (!first || !second || first->defaults == second->defaults) return {};
+  const auto text = [](const TensorQuantization& found) {
+    return fmt::format("{} bits, group size {}, mode {}", found.bits, found.group_size, name(found.mode));
+  };
+  return fail(Errc::kCorrupt, "{} says {}; {} says {}; make them equal", kOwnSection, text(first->defaults), kSharedSection,
+              text(second->defaults));
+}
+
 std::string_view without_suffix(std::string_view tensor) {
   for (const std::string_view suffix : {".weight", ".scales", ".biases"}) {
     if (tensor.ends_with(suffix)) return tensor.substr(0, tensor.size() - suffix.size());
@@ -241,6 +256,7 @@ Result<MlxQuantization> parse_mlx_quantization(std::string_view text) {
 Result<std::optional<MlxQuantization>> parse_mlx_quantization_section(std::string_view text) {
   simdjson::dom::parser parser;
   const auto root = TRY(parse_object(parser, text));
+  TRY(check_equal_sections(root));
   for (const std::string_view key : {kOwnSection, kSharedSection}) {
     const auto section = TRY(find_section(root, key));
     if (!section) continue;

@@ -121,6 +121,16 @@ TEST(MlxQuantization, SecondNameOfTheSectionIsTakenWhenItIsMlxs) {
   EXPECT_EQ(parse_section(R"({"quantization_config": {"quant_method": null, "bits": 5}})").defaults, affine(5, 64));
 }
 
+TEST(MlxQuantization, TwoSectionsThatDifferAreRefused) {
+  EXPECT_EQ(parse_section(R"({"quantization": {"bits": 8}, "quantization_config": {"bits": 8, "mode": "affine"}})").defaults.bits,
+            8);
+  EXPECT_TRUE(fails(
+      parse_mlx_quantization_section(R"({"quantization": {"bits": 4}, "quantization_config": {"bits": 8, "group_size": 32}})"),
+      Errc::kCorrupt,
+      "quantization says 4 bits, group size 64, mode affine; quantization_config says 8 bits, group size 32, mode affine; make "
+      "them equal"));
+}
+
 TEST(MlxQuantization, ModelWithoutASectionIsNotQuantized) {
   for (const char* const text : {"{}", R"({"model_type": "gemma4"})", R"({"quantization": null})"}) {
     const auto config = parse_mlx_quantization_section(text);
