@@ -38,10 +38,11 @@ inline constexpr std::string_view kMistralParamsFile = "params.json";
 
 inline constexpr std::string_view kModelStem = "model";
 inline constexpr std::string_view kConsolidatedStem = "consolidated";  // of Mistral, often beside the same weights as model
+inline constexpr std::array<std::string_view, 2> kAdapterStems{"adapter_model", "pytorch_lora_weights"};  // PEFT, diffusers
 
 // The stems under which other libraries look for weights.
 inline constexpr std::array<std::string_view, 6> kUsualStems{
-    kModelStem, "weights", "adapter_model", kConsolidatedStem, "diffusion_pytorch_model", "pytorch_lora_weights"};
+    kModelStem, "weights", kAdapterStems[0], kConsolidatedStem, "diffusion_pytorch_model", kAdapterStems[1]};
 
 // Names of a model in one file. The first one that exists is used.
 inline constexpr std::array<std::string_view, 4> kSingleFiles{"model.safetensors", "weights.safetensors", "weights.mlx",

@@ -17,7 +17,6 @@ namespace ballast {
 namespace {
 
 constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
-constexpr std::array<std::string_view, 2> kStems{"adapter_model", "pytorch_lora_weights"};
 // Parts of the names of LoRA, DoRA, LoHa and LoKr.
 constexpr std::array<std::string_view, 12> kAdapterParts{
     "lora_A",     "lora_B",           "lora_down", "lora_up",         "lora.down",
@@ -30,7 +29,7 @@ bool is_change(const TensorInfo& tensor) { return has_any(tensor.name, kAdapterP
 
 Result<std::optional<std::string>> find_adapter(const Model& model) {
   const std::string stem = stem_of_files(ModelAccess::stored_files(model));
-  if (std::ranges::find(kStems, stem) != kStems.end()) return stem + std::string(kSafetensorsSuffix);
+  if (std::ranges::find(kAdapterStems, stem) != kAdapterStems.end()) return stem + std::string(kSafetensorsSuffix);
   const auto change = std::ranges::find_if(model.tensors(), is_change);
   if (change == model.tensors().end()) return std::nullopt;
   const bool is_all = std::ranges::none_of(

@@ -34,6 +34,8 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
+bool is_adapter_name(std::string_view name) { return std::ranges::find(kAdapterStems, stem_of(name)) != kAdapterStems.end(); }
+
 std::unexpected<Error> fail_occupied(const std::string& path, const std::string& first, std::size_t count) {
   return fail(Errc::kWrite,
               "{}: the directory is not empty: {}{} would stay beside the model; choose another directory, or allow it (force)",
@@ -48,9 +50,14 @@ Result<void> check_free(const std::string& path, std::span<const std::string> na
   const std::vector<std::string> found = files_in(path);
   const bool was_parquet = std::ranges::any_of(found, is_parquet_part);
   const std::set<std::string_view> written(names.begin(), names.end());
+  // An adapter is no model: only another one replaces it.
+  const auto is_kept = [&](const std::string& name) {
+    return is_adapter_name(name) && std::ranges::none_of(written, is_adapter_name);
+  };
   const auto is_weights = [](const std::string& name) { return is_model_name(name) || name.ends_with(kSafetensorsSuffix); };
   const auto is_replaced = [&](const std::string& name) {
-    return written.contains(name) || is_model_name(name) || (was_parquet && name == kParquetMetadataFile);
+    const bool is_old = is_model_name(name) || (was_parquet && name == kParquetMetadataFile);
+    return written.contains(name) || (is_old && !is_kept(name));
   };
   const auto stays = std::ranges::find_if_not(found, is_replaced);
   const bool has_model = std::ranges::any_of(found, is_weights);

@@ -39,6 +39,14 @@ TEST_F(Occupied, AModelOfTheSameFilesIsReplaced) {
                                        "another directory, or allow it (force)"));
 }
 
+TEST_F(Occupied, AnAdapterIsReplacedOnlyByAnAdapter) {
+  dir_.write("out/adapter_model.safetensors", "");
+  EXPECT_TRUE(fails(check(), Errc::kWrite,
+                    dir_.path("out") + ": the directory is not empty: 'adapter_model.safetensors' would stay beside the model; "
+                                       "choose another directory, or allow it (force)"));
+  EXPECT_TRUE(check_free(dir_.path("out"), std::array<std::string, 1>{"adapter_model-00001-of-00002.safetensors"}));
+}
+
 TEST_F(Occupied, OtherFilesAreCounted) {
   dir_.write("out/notes.txt", "");
   dir_.write("out/config.json", "");
