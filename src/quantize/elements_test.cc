@@ -14,13 +14,19 @@
 #include "quantize/packing.h"
 #include "quantize/reference.h"
 #include "quantize/rows.h"
+#include "tests/support/coded_rows.h"
 #include "tests/support/instruction_sets.h"
 
 namespace ballast {
 namespace {
 
+using test::Coded;
+using test::coded_by_reference;
+using test::dequantize;
 using test::instruction_sets;
 using test::OnlyInstructionSet;
+using test::round_to;
+using test::stored;
 
 constexpr QuantizeType kTypes[] = {QuantizeType::kMxfp4, QuantizeType::kMxfp8, QuantizeType::kNvfp4};
 
@@ -34,63 +40,18 @@ RowFormat format_of(QuantizeType type, std::uint64_t columns) {
           .element = of.element};
 }
 
-struct Coded {
-  std::vector<std::byte> packed;
-  std::vector<float> scales;
-  QualitySums sums;
-
-  bool operator==(const Coded& other) const {
-    return packed == other.packed && scales.size() == other.scales.size() &&
-           std::memcmp(scales.data(), other.scales.data(), scales.size() * sizeof(float)) == 0;
-  }
-};
-
 Coded quantize(QuantizeMethod method, const RowFormat& format, DType dtype, const std::vector<float>& rows,
                std::span<const float> importance = {}) {
-  std::vector<std::byte> bytes(rows.size() * bits(dtype) / 8);
-  EXPECT_TRUE(convert_values(DType::kF32, std::as_bytes(std::span(rows)), dtype, bytes));
-  const std::uint64_t count = rows.size() / format.columns;
-  Coded coded{.packed = std::vector<std::byte>(count * format.packed_bytes()),
-              .scales = std::vector<float>(count * format.groups()),
-              .sums = {}};
-  std::vector<float> offsets(coded.scales.size(), 1);
-  coded.sums = quantize_rows(method, format, dtype, bytes, importance, {coded.packed, coded.scales, offsets});
-  EXPECT_EQ(offsets, std::vector<float>(offsets.size(), 0));
+  Coded coded = test::quantize(method, format, dtype, stored(rows, dtype), importance);
+  EXPECT_EQ(coded.offsets, std::vector<float>(coded.offsets.size(), 0));
   return coded;
-}
-
-std::vector<float> dequantize(const RowFormat& format, const Coded& coded) {
-  std::vector<float> out(coded.packed.size() / format.packed_bytes() * format.columns);
-  dequantize_rows(format, coded.packed, coded.scales, std::vector<float>(coded.scales.size()), out);
-  return out;
 }
 
 Coded by_reference(QuantizeMethod method, const RowFormat& format, DType dtype, const std::vector<float>& rows,
                    std::span<const float> importance) {
-  Coded coded;
-  for (std::size_t begin = 0; begin < rows.size(); begin += format.columns) {
-    std::vector<std::uint8_t> codes(format.columns);
-    for (std::size_t column = 0; column < format.columns; column += format.group_size) {
-      const auto weights = importance.empty() ? importance : importance.subspan(column, format.group_size);
-      const ReferenceGroup group =
-          quantize_elements_by_reference(method, format, dtype, std::span(rows).subspan(begin + column, format.group_size),
-                                         weights, std::span(codes).subspan(column, format.group_size));
-      coded.scales.push_back(group.scale);
-    }
-    const std::size_t at = coded.packed.size();
-    coded.packed.resize(at + format.packed_bytes());
-    pack_codes(format.bits, codes, coded.packed.data() + at);
-  }
-  return coded;
-}
-
-float round_to(float value, DType dtype) {
-  std::array<std::byte, 4> code{};
-  float out = 0;
-  const std::span stored = std::span(code).first(bits(dtype) / 8);
-  EXPECT_TRUE(convert_values(DType::kF32, std::as_bytes(std::span(&value, 1)), dtype, stored));
-  EXPECT_TRUE(convert_values(dtype, stored, DType::kF32, std::as_writable_bytes(std::span(&out, 1))));
-  return out;
+  return coded_by_reference(format, rows, importance, [&](auto values, auto weights, auto codes) {
+    return quantize_elements_by_reference(method, format, dtype, values, weights, codes);
+  });
 }
 
 // Groups of all kinds: normal, with outliers, zeros of both signs, tiny, large, on the grid and halfway between.
@@ -136,8 +97,8 @@ TEST(QuantizeElements, EveryInstructionSetGivesTheReferencesBytes) {
             const OnlyInstructionSet only(target);
             const std::string what = fmt::format("{}, {}, {} columns of {}, {}", hwy::TargetName(target), name(type), columns,
                                                  name(dtype), name(method));
-            ASSERT_TRUE(quantize(method, format, dtype, rows) == plain) << what;
-            ASSERT_TRUE(quantize(method, format, dtype, rows, importance) == weighted) << what << " with importance";
+            ASSERT_TRUE(quantize(method, format, dtype, rows).same_bytes(plain)) << what;
+            ASSERT_TRUE(quantize(method, format, dtype, rows, importance).same_bytes(weighted)) << what << " with importance";
           }
         }
       }
@@ -152,6 +113,7 @@ TEST(QuantizeElements, EveryCodeHasItsValueOnEveryInstructionSet) {
     for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i % (1U << format.bits));
     Coded coded{.packed = std::vector<std::byte>(format.packed_bytes()),
                 .scales = std::vector<float>(format.groups(), 0.25F),
+                .offsets = std::vector<float>(format.groups()),
                 .sums = {}};
     pack_codes(format.bits, codes, coded.packed.data());
     for (const std::int64_t target : instruction_sets()) {
@@ -206,9 +168,8 @@ TEST(QuantizeElements, MetricsAreThoseOfWhatIsReadBack) {
     EXPECT_NEAR(coded.sums.weights / weights, 1, 1e-5);
     EXPECT_NEAR(coded.sums.error / error, 1, 1e-5);
     EXPECT_NEAR(coded.sums.max_error / worst, 1, 1e-5);
-    const std::vector<float> offsets(coded.scales.size());
     const QualitySums again =
-        compare_rows(format, DType::kF32, std::as_bytes(std::span(rows)), coded.packed, coded.scales, offsets);
+        compare_rows(format, DType::kF32, std::as_bytes(std::span(rows)), coded.packed, coded.scales, coded.offsets);
     EXPECT_EQ(again.error, coded.sums.error);
     EXPECT_EQ(again.cross, coded.sums.cross);
   }

@@ -15,14 +15,8 @@ namespace {
 
 constexpr std::size_t kLanes = 16;  // in which the schemes add up values
 
-float snap(float value, DType dtype) {
-  std::array<std::byte, 4> code{};
-  float out = 0;
-  const std::span stored = std::span(code).first(bits(dtype) / 8);
-  convert_by_reference(DType::kF32, std::as_bytes(std::span(&value, 1)), dtype, stored);
-  convert_by_reference(dtype, stored, DType::kF32, std::as_writable_bytes(std::span(&out, 1)));
-  return out + 0.0F;  // a zero has no sign
-}
+// A zero has no sign.
+float snap(float value, DType dtype) { return rounded_by_reference(value, dtype) + 0.0F; }
 
 float steps_of(const RowFormat& format) { return static_cast<float>((1U << format.bits) - 1U); }
 
@@ -191,6 +185,15 @@ ReferenceGroup hqq(const RowFormat& format, std::span<const float> values, std::
 }
 
 }  // namespace
+
+float rounded_by_reference(float value, DType dtype) {
+  std::array<std::byte, 4> code{};
+  float out = 0;
+  const std::span stored = std::span(code).first(bits(dtype) / 8);
+  convert_by_reference(DType::kF32, std::as_bytes(std::span(&value, 1)), dtype, stored);
+  convert_by_reference(dtype, stored, DType::kF32, std::as_writable_bytes(std::span(&out, 1)));
+  return out;
+}
 
 ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
                                      std::span<const float> importance, std::span<std::uint8_t> codes) {

@@ -21,6 +21,8 @@ ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& for
 ReferenceGroup quantize_elements_by_reference(QuantizeMethod method, const RowFormat& format, DType weights,
                                               std::span<const float> values, std::span<const float> importance,
                                               std::span<std::uint8_t> codes);
+// A value after rounding to a float dtype.
+float rounded_by_reference(float value, DType dtype);
 // The value of a code.
 float element_by_reference(Element element, std::uint8_t code);
 

@@ -5,22 +5,12 @@
 #include <cmath>
 #include <ranges>
 
-#include "convert/reference.h"
 #include "quantize/reference.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::size_t kLanes = 16;  // in which errors are added up
-
-float converted(float value, DType dtype) {
-  std::array<std::byte, 4> code{};
-  float out = 0;
-  const std::span stored = std::span(code).first(bits(dtype) / 8);
-  convert_by_reference(DType::kF32, std::as_bytes(std::span(&value, 1)), dtype, stored);
-  convert_by_reference(dtype, stored, DType::kF32, std::as_writable_bytes(std::span(&out, 1)));
-  return out;
-}
 
 float e4m3_value(unsigned code) {
   const unsigned exponent = code >> 3 & 15;
@@ -51,7 +41,7 @@ int plain_scale(const RowFormat& format, DType weights, float largest) {
   const float most = element_by_reference(format.element, static_cast<std::uint8_t>(largest_code(format.element)));
   float quotient = largest / most;
   if (!is_power_of_two(format)) return static_cast<int>(nearest_code(Element::kFloat8, quotient, true));
-  if (weights == DType::kF16) quotient = converted(quotient, DType::kF16);
+  if (weights == DType::kF16) quotient = rounded_by_reference(quotient, DType::kF16);
   if (quotient == 0) return 127;
   int exponent = 0;
   const float mantissa = std::frexp(quotient, &exponent);

@@ -15,82 +15,34 @@
 
 #include "quantize/packing.h"
 #include "quantize/reference.h"
+#include "tests/support/coded_rows.h"
 #include "tests/support/instruction_sets.h"
 
 namespace ballast {
 namespace {
 
+using test::Coded;
+using test::coded_by_reference;
+using test::dequantize;
 using test::instruction_sets;
 using test::OnlyInstructionSet;
+using test::quantize;
+using test::round_to;
 
 constexpr unsigned kBits[] = {2, 3, 4, 5, 6, 8};
 constexpr unsigned kGroupSizes[] = {32, 64, 128, 256};
 constexpr QuantizeMethod kMethods[] = {QuantizeMethod::kRtn, QuantizeMethod::kSearch, QuantizeMethod::kHqq};
-
-struct Coded {
-  std::vector<std::byte> packed;
-  std::vector<float> scales;
-  std::vector<float> offsets;
-  QualitySums sums;
-
-  bool same_bytes(const Coded& other) const {
-    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-    };
-    return packed == other.packed && same(scales, other.scales) && same(offsets, other.offsets);
-  }
-};
-
-Coded quantize(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
-               std::span<const float> importance = {}) {
-  const std::uint64_t count = rows.size() * 8 / bits(dtype) / format.columns;
-  Coded coded{.packed = std::vector<std::byte>(count * format.packed_bytes()),
-              .scales = std::vector<float>(count * format.groups()),
-              .offsets = std::vector<float>(count * format.groups()),
-              .sums = {}};
-  coded.sums = quantize_rows(method, format, dtype, rows, importance, {coded.packed, coded.scales, coded.offsets});
-  return coded;
-}
 
 Coded quantize(QuantizeMethod method, const RowFormat& format, const std::vector<float>& rows,
                std::span<const float> importance = {}) {
   return quantize(method, format, DType::kF32, std::as_bytes(std::span(rows)), importance);
 }
 
-std::vector<float> dequantize(const RowFormat& format, const Coded& coded) {
-  std::vector<float> out(coded.packed.size() / format.packed_bytes() * format.columns);
-  dequantize_rows(format, coded.packed, coded.scales, coded.offsets, out);
-  return out;
-}
-
-// Row by row and group by group, as the reference does it.
 Coded by_reference(QuantizeMethod method, const RowFormat& format, const std::vector<float>& rows,
                    std::span<const float> importance) {
-  Coded coded;
-  for (std::size_t begin = 0; begin < rows.size(); begin += format.columns) {
-    std::vector<std::uint8_t> codes(format.columns);
-    for (std::size_t column = 0; column < format.columns; column += format.group_size) {
-      const std::size_t count = std::min<std::size_t>(format.group_size, format.columns - column);
-      const auto weights = importance.empty() ? importance : importance.subspan(column, count);
-      const ReferenceGroup group = quantize_by_reference(method, format, std::span(rows).subspan(begin + column, count), weights,
-                                                         std::span(codes).subspan(column, count));
-      coded.scales.push_back(group.scale);
-      coded.offsets.push_back(group.offset);
-    }
-    const std::size_t at = coded.packed.size();
-    coded.packed.resize(at + format.packed_bytes());
-    pack_codes(format.bits, codes, coded.packed.data() + at);
-  }
-  return coded;
-}
-
-float round_to(float value, DType dtype) {
-  std::array<std::byte, 4> code{};
-  float out = 0;
-  const std::span stored = std::span(code).first(bits(dtype) / 8);
-  EXPECT_TRUE(convert_values(DType::kF32, std::as_bytes(std::span(&value, 1)), dtype, stored));
-  EXPECT_TRUE(convert_values(dtype, stored, DType::kF32, std::as_writable_bytes(std::span(&out, 1))));
-  return out;
+  return coded_by_reference(format, rows, importance, [&](auto values, auto weights, auto codes) {
+    return quantize_by_reference(method, format, values, weights, codes);
+  });
 }
 
 // Groups of all kinds: normal, with outliers, constant, zero, tiny, large, of one sign, far from 0, on a coarse grid.
