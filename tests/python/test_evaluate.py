@@ -123,6 +123,25 @@ class TestBadInput:
         self.refused(run, language_model, tokens, "only a model and its original can be compared", 2, "--against", other)
 
 
+def attention_received(x, tensors, config, length):
+    """How much attention each token of the first layer receives: the mean of the heads."""
+    heads, shared = config["num_attention_heads"], config["num_attention_heads"] // config["num_key_value_heads"]
+    size = config.get("head_dim", config["hidden_size"] // heads)
+    angles = numpy.arange(length)[:, None] / config.get("rope_theta", 10000.0) ** (numpy.arange(0, size, 2) / size)
+
+    def turned(part):
+        values = x @ tensors[f"model.layers.0.self_attn.{part}_proj.weight"].T
+        values = values.reshape(-1, length, heads if part == "q" else heads // shared, size)
+        values = values / numpy.sqrt((values * values).mean(-1, keepdims=True) + 1e-6) * tensors[f"model.layers.0.self_attn.{part}_norm.weight"]
+        first, second = numpy.split(values.swapaxes(1, 2), 2, -1)
+        turns = numpy.cos(angles), numpy.sin(angles)
+        return numpy.concatenate([first * turns[0] - second * turns[1], second * turns[0] + first * turns[1]], -1)
+
+    scores = turned("q") @ turned("k").repeat(shared, 1).swapaxes(2, 3) / numpy.sqrt(size)
+    scores = numpy.exp(scores) * numpy.tri(length)
+    return (scores / scores.sum(-1, keepdims=True)).sum(2).mean(1).ravel()
+
+
 class TestCalibrate:
     def test_statistics_are_those_of_the_layers_inputs(self, run, language_model, tokens, tmp_path):
         done = run("calibrate", language_model, "-o", tmp_path / "s.safetensors", "--tokens", tokens, "--hessian", "--json")
@@ -135,11 +154,15 @@ class TestCalibrate:
         tensors = load_file(language_model / "model.safetensors")
         x = tensors["model.embed_tokens.weight"][numpy.load(tokens).ravel()].astype(numpy.float64)
         x = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * tensors["model.layers.0.input_layernorm.weight"]
+        # In the Hessian, a token counts for itself and for those that attend to it.
+        config = json.loads((language_model / "config.json").read_text())
+        counts = (1 + attention_received(x, tensors, config, length=32)) / 2
+        assert counts.mean() == pytest.approx(1) and counts.max() > 1.5
         for part in ("q", "k", "v"):
             base = f"model.layers.0.self_attn.{part}_proj.weight."
             numpy.testing.assert_allclose(statistics[base + "x_mean"], x.mean(0), atol=1e-5)
             numpy.testing.assert_allclose(statistics[base + "x_sqmean"], (x * x).mean(0), rtol=1e-4)
-            numpy.testing.assert_allclose(statistics[base + "hessian"], x.T @ x / len(x), atol=1e-4)
+            numpy.testing.assert_allclose(statistics[base + "hessian"], (x.T * counts) @ x / len(x), atol=1e-4)
             assert statistics[base + "count"] == [128]
             assert statistics[base + "x_max"][0] == pytest.approx(x.max(), rel=1e-5)
 

@@ -20,6 +20,7 @@ struct Head {
   const float* values;
   std::uint64_t query_stride;
   std::uint64_t key_stride;
+  float* received;  // by token, or null
 };
 
 void attend_head(const Blas& blas, const TextModel& text, std::uint64_t window, std::uint64_t length, const Head& head,
@@ -39,6 +40,7 @@ void attend_head(const Blas& blas, const TextModel& text, std::uint64_t window, 
       std::ranges::fill(row.first(begin), 0.0F);
       softmax(row.subspan(begin, token + 1 - first_key - begin));
       std::ranges::fill(row.subspan(token + 1 - first_key), 0.0F);
+      if (head.received != nullptr) add_scaled({head.received + first_key, keys}, row.data(), 1.0F);
     }
     blas.multiply(end - first, text.head_dim, keys, {.values = scores.data(), .stride = keys},
                   {.values = head.values + first_key * head.key_stride, .stride = head.key_stride}, queries, head.query_stride);
@@ -71,6 +73,7 @@ void RopeTable::turn(float* head, std::uint64_t position) const {
 void attend(const ParallelProducts& products, const TextModel& text, std::uint64_t window, const AttentionInputs& inputs) {
   const std::uint64_t shared = text.heads / text.kv_heads;
   std::vector<std::vector<float>> scores(thread_count(products.threads));
+  std::vector<float> received(inputs.received == nullptr ? 0 : inputs.windows * text.heads * inputs.length);
   parallel_for(inputs.windows * text.heads, products.threads, [&](unsigned worker, std::size_t i) {
     const std::uint64_t first = i / text.heads * inputs.length;
     const std::uint64_t head = i % text.heads;
@@ -80,10 +83,17 @@ void attend(const ParallelProducts& products, const TextModel& text, std::uint64
                  .keys = inputs.keys + key_at,
                  .values = inputs.values + key_at,
                  .query_stride = text.query(),
-                 .key_stride = text.key_value()},
+                 .key_stride = text.key_value(),
+                 .received = received.empty() ? nullptr : received.data() + i * inputs.length},
                 scores[worker]);
     return true;
   });
+  if (received.empty()) return;
+  std::fill_n(inputs.received, inputs.windows * inputs.length, 0.0F);
+  for (std::uint64_t i = 0; i < inputs.windows * text.heads; ++i) {
+    add_scaled({inputs.received + i / text.heads * inputs.length, inputs.length}, received.data() + i * inputs.length,
+               1.0F / static_cast<float>(text.heads));
+  }
 }
 
 }  // namespace ballast

@@ -29,7 +29,8 @@ struct AttentionInputs {
   float* keys;
   const float* values;
   std::uint64_t windows;
-  std::uint64_t length;  // tokens in a window
+  std::uint64_t length;       // tokens in a window
+  float* received = nullptr;  // if not null: set to the attention that each token receives, the mean of the heads
 };
 
 // Causal attention within each window. `window` is TextLayer::window.

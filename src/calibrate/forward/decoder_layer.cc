@@ -15,25 +15,28 @@ namespace {
 constexpr std::uint64_t kMlpTokens = 512;  // whose intermediate values are in memory at once
 
 // outputs = down(activation(gate(inputs)) · up(inputs)), in pieces.
-void run_gated(const ParallelProducts& products, const GatedMlp& mlp, Activation activation, std::span<const float> inputs,
+void run_gated(const ParallelProducts& products, const GatedMlp& mlp, Activation activation, const LinearInputs& inputs,
                float* outputs, LayerBuffers& buffers, const SeeInputs& see) {
-  const std::uint64_t tokens = inputs.size() / mlp.gate.in;
-  if (see) see(std::vector{mlp.gate.place.tensor, mlp.up.place.tensor}, inputs.data(), tokens, mlp.gate.in);
+  const std::uint64_t tokens = inputs.tokens;
+  if (see) see(std::vector{mlp.gate.place.tensor, mlp.up.place.tensor}, inputs);
   std::vector<float>& gate = buffers.gate;
   std::vector<float>& up = buffers.up;
   gate.resize(std::min(tokens, kMlpTokens) * mlp.gate.out);
   up.resize(gate.size());
   for (std::uint64_t first = 0; first < tokens; first += kMlpTokens) {
     const std::uint64_t count = std::min(kMlpTokens, tokens - first);
-    products.run(mlp.gate, inputs.data() + first * mlp.gate.in, count, gate.data());
-    products.run(mlp.up, inputs.data() + first * mlp.gate.in, count, up.data());
+    products.run(mlp.gate, inputs.values + first * mlp.gate.in, count, gate.data());
+    products.run(mlp.up, inputs.values + first * mlp.gate.in, count, up.data());
     parallel_for(count, products.threads, [&](unsigned, std::size_t token) {
       const std::uint64_t at = token * mlp.gate.out;
       const std::span row(gate.data() + at, mlp.gate.out);
       activation == Activation::kSilu ? multiply_silu(row, up.data() + at) : multiply_gelu_tanh(row, up.data() + at);
       return true;
     });
-    if (see) see(std::vector{mlp.down.place.tensor}, gate.data(), count, mlp.gate.out);
+    if (see) {
+      see(std::vector{mlp.down.place.tensor},
+          {.values = gate.data(), .tokens = count, .columns = mlp.gate.out, .importance = inputs.importance + first});
+    }
     products.run(mlp.down, gate.data(), count, outputs + first * mlp.down.out);
   }
 }
@@ -57,7 +60,7 @@ std::uint64_t DecoderLayer::bytes(const TextModel& text, std::size_t index) {
 }
 
 std::uint64_t DecoderLayer::bytes_for_token(const TextModel& text) {
-  return (3 * text.hidden + text.query() + 2 * text.key_value()) * sizeof(float);
+  return (4 * text.hidden + text.query() + 2 * text.key_value() + 2 * text.heads) * sizeof(float);
 }
 
 std::uint64_t DecoderLayer::bytes_to_run(const TextModel& text) {
@@ -196,7 +199,6 @@ Result<void> DecoderLayer::run_attention(const ParallelProducts& products, const
   keys.resize(tokens * text_->key_value());
   values.resize(keys.size());
   normalize(products, hidden.data(), tokens, attention_norm_, inputs.data());
-  if (see) see(std::vector{query_.place.tensor, key_.place.tensor, value_.place.tensor}, inputs.data(), tokens, text_->hidden);
   products.run(query_, inputs.data(), tokens, queries.data());
   products.run(key_, inputs.data(), tokens, keys.data());
   products.run(value_, inputs.data(), tokens, values.data());
@@ -215,9 +217,22 @@ Result<void> DecoderLayer::run_attention(const ParallelProducts& products, const
     turn(keys, text_->kv_heads);
     return true;
   });
+  buffers.importance.resize(tokens);
+  float* const importance = buffers.importance.data();
   attend(products, *text_, text_->layers[index_].window,
-         {.queries = queries.data(), .keys = keys.data(), .values = values.data(), .windows = tokens / length, .length = length});
-  if (see) see(std::vector{output_.place.tensor}, queries.data(), tokens, text_->query());
+         {.queries = queries.data(),
+          .keys = keys.data(),
+          .values = values.data(),
+          .windows = tokens / length,
+          .length = length,
+          .received = see ? importance : nullptr});
+  if (see) {
+    for (float& each : buffers.importance) each = (1 + each) / 2;
+    see(std::vector{query_.place.tensor, key_.place.tensor, value_.place.tensor},
+        {.values = inputs.data(), .tokens = tokens, .columns = text_->hidden, .importance = importance});
+    see(std::vector{output_.place.tensor},
+        {.values = queries.data(), .tokens = tokens, .columns = text_->query(), .importance = importance});
+  }
   products.run(output_, queries.data(), tokens, inputs.data());
   add(products, inputs, attention_after_norm_, hidden);
   return {};
@@ -228,24 +243,32 @@ Result<void> DecoderLayer::run_experts(const ParallelProducts& products, LayerBu
   const std::span<const float> inputs = buffers.inputs;
   const std::span outputs(buffers.outputs);
   const std::uint64_t tokens = inputs.size() / text_->hidden;
-  if (see) see(std::vector{router_.place.tensor}, inputs.data(), tokens, text_->hidden);
+  if (see) {
+    see(std::vector{router_.place.tensor},
+        {.values = inputs.data(), .tokens = tokens, .columns = text_->hidden, .importance = buffers.importance.data()});
+  }
   std::vector<float> scores(tokens * experts.count);
   products.run(router_, inputs.data(), tokens, scores.data());
   const auto routed = route(scores, experts);
   std::vector<float> own;
+  std::vector<float> importance;
   std::vector<float> results;
   for (std::uint64_t i = 0; i < experts.count; ++i) {
     if (routed[i].empty()) continue;
     own.resize(routed[i].size() * text_->hidden);
     results.resize(own.size());
+    importance.clear();
     for (std::size_t at = 0; at < routed[i].size(); ++at) {
       std::ranges::copy(inputs.subspan(routed[i][at].token * text_->hidden, text_->hidden),
                         own.begin() + static_cast<std::ptrdiff_t>(at * text_->hidden));
+      importance.push_back(buffers.importance[routed[i][at].token]);
     }
+    const LinearInputs routed_inputs{
+        .values = own.data(), .tokens = routed[i].size(), .columns = text_->hidden, .importance = importance.data()};
     if (experts_.empty()) {
-      run_gated(products, TRY(load_expert(i)), text_->activation, own, results.data(), buffers, see);
+      run_gated(products, TRY(load_expert(i)), text_->activation, routed_inputs, results.data(), buffers, see);
     } else {
-      run_gated(products, experts_[i], text_->activation, own, results.data(), buffers, see);
+      run_gated(products, experts_[i], text_->activation, routed_inputs, results.data(), buffers, see);
     }
     for (std::size_t at = 0; at < routed[i].size(); ++at) {
       add_scaled(outputs.subspan(routed[i][at].token * text_->hidden, text_->hidden), results.data() + at * text_->hidden,
@@ -264,7 +287,11 @@ Result<void> DecoderLayer::run_mlp(const ParallelProducts& products, std::span<f
     std::ranges::fill(buffers.outputs, 0.0F);
     TRY(run_experts(products, buffers, see));
   } else {
-    run_gated(products, mlp_, text_->activation, buffers.inputs, buffers.outputs.data(), buffers, see);
+    const LinearInputs inputs{.values = buffers.inputs.data(),
+                              .tokens = hidden.size() / text_->hidden,
+                              .columns = text_->hidden,
+                              .importance = buffers.importance.data()};
+    run_gated(products, mlp_, text_->activation, inputs, buffers.outputs.data(), buffers, see);
   }
   add(products, buffers.outputs, mlp_after_norm_, hidden);
   return {};

@@ -16,9 +16,16 @@
 
 namespace ballast {
 
-// Sees the inputs of linear layers: a row for each token. Several weights may share them. Called from one thread.
-using SeeInputs =
-    std::function<void(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns)>;
+// Inputs of linear layers: a row for each token.
+struct LinearInputs {
+  const float* values;
+  std::uint64_t tokens;
+  std::uint64_t columns;
+  const float* importance;  // of each token; null: all are 1
+};
+
+// Sees the inputs of linear layers. Several weights may share them. Called from one thread.
+using SeeInputs = std::function<void(std::span<const std::string> weights, const LinearInputs& inputs)>;
 
 struct GatedMlp {
   Linear gate;
@@ -35,6 +42,9 @@ struct LayerBuffers {
   std::vector<float> gate;
   std::vector<float> up;
   std::vector<float> outputs;  // of the MLP
+  // How much an error in a token's activations counts, 1 on average: an equal share for the token itself, and the attention that
+  // it receives, as tokens see others through it. The first token of a window may count for hundreds.
+  std::vector<float> importance;
 };
 
 // One decoder layer with its weights as F32.

@@ -1,6 +1,7 @@
 #include "calibrate/forward/input_recorder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/checked.h"
 #include "base/parallel.h"
 #include "base/try.h"
+#include "calibrate/forward/kernels.h"
 #include "calibrate/statistics_table.h"
 
 namespace ballast {
@@ -27,7 +29,8 @@ std::vector<float> means_of(std::span<const double> sums, std::uint64_t count) {
 
 }  // namespace
 
-void InputRecorder::see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns) {
+void InputRecorder::see(std::span<const std::string> weights, const LinearInputs& inputs) {
+  const std::uint64_t columns = inputs.columns;
   auto found = layers_.find(weights.front());
   if (found == layers_.end()) {
     if (finished_.contains(weights.front())) return;
@@ -48,9 +51,9 @@ void InputRecorder::see(std::span<const std::string> weights, const float* input
     if (hessian_) into.hessian.resize(columns * columns);
   }
   Inputs& into = found->second;
-  into.tokens += tokens;
-  add_sums(into, inputs, tokens);
-  if (hessian_) add_hessian(into, inputs, tokens);
+  into.tokens += inputs.tokens;
+  add_sums(into, inputs.values, inputs.tokens);
+  if (hessian_) add_hessian(into, inputs);
 }
 
 void InputRecorder::add_sums(Inputs& into, const float* inputs, std::uint64_t tokens) const {
@@ -70,12 +73,27 @@ void InputRecorder::add_sums(Inputs& into, const float* inputs, std::uint64_t to
 }
 
 // Later columns have more products, so they are given out first.
-void InputRecorder::add_hessian(Inputs& into, const float* inputs, std::uint64_t tokens) const {
+void InputRecorder::add_hessian(Inputs& into, const LinearInputs& inputs) {
+  const float* values = inputs.values;
+  if (inputs.importance == nullptr) {
+    into.importance += static_cast<double>(inputs.tokens);
+  } else {
+    scaled_.resize(inputs.tokens * into.columns);
+    parallel_for(inputs.tokens, products_.threads, [&](unsigned, std::size_t token) {
+      const std::span row(scaled_.data() + token * into.columns, into.columns);
+      std::ranges::fill(row, 0.0F);
+      add_scaled(row, inputs.values + token * into.columns, std::sqrt(inputs.importance[token]));
+      return true;
+    });
+    values = scaled_.data();
+    for (std::uint64_t token = 0; token < inputs.tokens; ++token)
+      into.importance += static_cast<double>(inputs.importance[token]);
+  }
   const std::uint64_t parts = ceil_div(into.columns, kColumns);
   parallel_for(parts, products_.threads, [&](unsigned, std::size_t i) {
     const std::uint64_t first = (parts - 1 - i) * kColumns;
     const std::uint64_t count = std::min(kColumns, into.columns - first);
-    products_.blas.add_products_below(tokens, into.columns, first, count, inputs, into.hessian.data());
+    products_.blas.add_products_below(inputs.tokens, into.columns, first, count, values, into.hessian.data());
     return true;
   });
 }
@@ -122,9 +140,10 @@ Result<void> InputRecorder::save(const std::string& path, const Metadata& metada
       TRY(write(std::vector{count}));
       if (!hessian_) continue;
       row.resize(inputs.columns);
+      const auto total = static_cast<float>(inputs.importance);
       for (std::uint64_t r = 0; r < inputs.columns; ++r) {
         for (std::uint64_t c = 0; c < inputs.columns; ++c) {
-          row[c] = inputs.hessian[std::max(r, c) * inputs.columns + std::min(r, c)] / count;
+          row[c] = inputs.hessian[std::max(r, c) * inputs.columns + std::min(r, c)] / total;
         }
         TRY(sink->write(tensor, r * inputs.columns * sizeof(float), std::as_bytes(std::span(row))));
       }

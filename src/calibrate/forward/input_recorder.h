@@ -11,6 +11,7 @@
 #include <ballast/error.h>
 #include <ballast/metadata.h>
 
+#include "calibrate/forward/decoder_layer.h"
 #include "calibrate/forward/linear.h"
 
 namespace ballast {
@@ -23,7 +24,7 @@ class InputRecorder {
       : products_(products), hessian_(hessian), most_bytes_(most_bytes) {}
 
   // Weights that share their inputs are always given together. All of them get the statistics.
-  void see(std::span<const std::string> weights, const float* inputs, std::uint64_t tokens, std::uint64_t columns);
+  void see(std::span<const std::string> weights, const LinearInputs& inputs);
 
   bool empty() const { return layers_.empty(); }
   std::size_t weights() const;
@@ -42,16 +43,18 @@ class InputRecorder {
     std::vector<double> squares;
     std::vector<float> lows;  // of each column
     std::vector<float> highs;
-    std::vector<float> hessian;  // Σ x·xᵀ, on the diagonal and below
+    std::vector<float> hessian;  // Σ importance · x·xᵀ, on the diagonal and below
+    double importance = 0;       // Σ importance
   };
   void add_sums(Inputs& into, const float* inputs, std::uint64_t tokens) const;
-  void add_hessian(Inputs& into, const float* inputs, std::uint64_t tokens) const;
+  void add_hessian(Inputs& into, const LinearInputs& inputs);
 
   const ParallelProducts& products_;
   bool hessian_;
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;  // of Hessians
   bool has_more_ = false;
+  std::vector<float> scaled_;                          // inputs · √importance
   std::set<std::string, std::less<>> finished_;        // in earlier passes, by the first weight
   std::map<std::string, Inputs, std::less<>> layers_;  // likewise
 };

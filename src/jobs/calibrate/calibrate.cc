@@ -31,7 +31,7 @@ struct Recording {
 
 // Changes when anything changes that the statistics depend on.
 Result<std::string> key_of(const Model& model, const TokenWindows& tokens, const CalibrateOptions& options) {
-  const std::string text = fmt::format("{}\n{} {} {}\n", TRY(describe_files(model)), tokens.length, options.hessian,
+  const std::string text = fmt::format("by attention {}\n{} {} {}\n", TRY(describe_files(model)), tokens.length, options.hessian,
                                        options.sequential == nullptr ? "" : settings_json(*options.sequential));
   Sha256 hash;
   hash.add(std::as_bytes(std::span(text)));
@@ -63,8 +63,7 @@ std::uint64_t hessian_bytes(const TextModel& text, std::size_t layer) {
 Result<void> record_layer(ForwardPass& pass, const DecoderLayer& layer, std::size_t index, const Checkpoint& checkpoint,
                           const Recording& recording, const ForwardPass::Tick& tick) {
   InputRecorder recorder(pass.products(), recording.hessian, recording.most_bytes);
-  const SeeInputs see = [&](std::span<const std::string> weights, const float* inputs, std::uint64_t rows,
-                            std::uint64_t columns) { recorder.see(weights, inputs, rows, columns); };
+  const SeeInputs see = [&](std::span<const std::string> weights, const LinearInputs& inputs) { recorder.see(weights, inputs); };
   if (!recording.hessian || hessian_bytes(pass.text(), index) <= recording.most_bytes) {
     TRY(pass.run(layer, index, see, recording.keeps, tick));
     return checkpoint.save_part(index, recorder);
@@ -106,7 +105,8 @@ Result<void> see_head(ForwardPass& pass, const Checkpoint& checkpoint, bool hess
   std::vector<float> rows(pass.tokens().length * text.hidden);
   for (std::uint64_t token = 0; token < pass.tokens().ids.size(); token += pass.tokens().length) {
     TRY(pass.hidden().read(token, rows));
-    recorder.see(std::vector{text.head}, rows.data(), pass.tokens().length, text.hidden);
+    recorder.see(std::vector{text.head},
+                 {.values = rows.data(), .tokens = pass.tokens().length, .columns = text.hidden, .importance = nullptr});
   }
   return checkpoint.save_part(text.layers.size(), recorder);
 }
