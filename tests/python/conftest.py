@@ -48,7 +48,7 @@ def probe(build_dir):
 def run(build_dir):
     def run(*arguments, **options):
         command = [str(build_dir / "ballast"), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+        return subprocess.run(command, capture_output=True, text=True, **options)
 
     return run
 

@@ -69,7 +69,7 @@ class TestEveryKind:
     def test_extract_reads_the_values(self, build_dir, made, name):
         weight = max(made(name).dense, key=lambda each: made(name).dense[each].size)
         command = [build_dir / "ballast", "extract", made(name).path, weight]
-        found = np.load(io.BytesIO(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout))
+        found = np.load(io.BytesIO(subprocess.run(command, check=True, capture_output=True).stdout))
         np.testing.assert_array_equal(found.astype(np.float32), made(name).dense[weight].astype(np.float32))
 
 

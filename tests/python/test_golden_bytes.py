@@ -277,7 +277,7 @@ def shell(program, folder, line, more="", under=""):
     script = f'ballast() {{ {under} "$PROGRAM" "$@" {more}; }}\n{line}'
     settings = {name: value for name, value in os.environ.items() if not name.startswith("BALLAST_")}
     settings |= {"PROGRAM": str(program), "LC_ALL": "C.UTF-8"}
-    return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=settings, capture_output=True, text=True, timeout=120)
+    return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=settings, capture_output=True, text=True)
 
 
 def make(program, root, line, **options):

@@ -110,7 +110,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.stdout == "interrupted\n", done.stderr
 
     @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ class TestText:
 @pytest.fixture
 def command():
     def command(*arguments, **options):
-        return subprocess.run([sys.executable, "-m", "ballast", *map(str, arguments)], capture_output=True, text=True, timeout=60, **options)
+        return subprocess.run([sys.executable, "-m", "ballast", *map(str, arguments)], capture_output=True, text=True, **options)
 
     return command
 
@@ -285,7 +285,7 @@ class TestCommand:
                 while Path(f"/proc/{process.pid}/comm").read_text() != "ballast\n":
                     assert process.poll() is None
                 process.send_signal(number)
-                process.communicate(timeout=60)
+                process.communicate()
                 ends[number] = process.returncode
         assert set(ends.values()) <= {130, -signal.SIGTERM, 143, -signal.SIGINT}, ends
 

@@ -188,7 +188,7 @@ def test_pipelines_do_not_buffer_the_whole_file(build_dir, two_gibibytes, tmp_pa
 
 
 def test_shards_are_opened_in_parallel(server, sharded):
-    together = threading.Barrier(len(list(sharded.glob("*.safetensors"))), timeout=30)
+    together = threading.Barrier(len(list(sharded.glob("*.safetensors"))), timeout=120)
     for file in sharded.iterdir():
         server.files[f"/dir/{file.name}"] = file.read_bytes()
 

@@ -199,7 +199,7 @@ def test_a_slow_download_makes_progress(big, server):
     server.fault = slow
     process = subprocess.Popen(big.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(7):  # all parts except the first
-        assert waiting.acquire(timeout=30)
+        assert waiting.acquire(timeout=120)
     wait_for_bytes(process, "wchar", 7 << 20)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130

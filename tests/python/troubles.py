@@ -31,7 +31,7 @@ class Troubles:
     def said(self, *arguments, **environment) -> str:
         """What a command prints besides its result, without the words of progress."""
         command = [self.program, *map(str, arguments)]
-        result = subprocess.run(command, cwd=self.folder, env=self.environment | environment, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, cwd=self.folder, env=self.environment | environment, capture_output=True, text=True)
         return (result.stderr or result.stdout).replace(f"{self.folder}/", "")
 
     def file(self, name: str, content: bytes) -> str:
@@ -307,7 +307,7 @@ def without_parquet(t):
     (t.folder / "bin").mkdir()
     shutil.copy(t.program, t.folder / "bin/ballast")
     command = [t.folder / "bin/ballast", "quantize", "tiny", "out", "--format", "parquet"]
-    said = subprocess.run(command, cwd=t.folder, env=t.environment, capture_output=True, text=True, timeout=60).stderr
+    said = subprocess.run(command, cwd=t.folder, env=t.environment, capture_output=True, text=True).stderr
     return said.replace(str(t.folder), "/usr")
 
 
