@@ -31,7 +31,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default=ROOT / "build/release/ballast", type=Path)
     parser.add_argument("--cache", default=ROOT / "build/smollm2", type=Path, help="folder for downloads")
-    parser.add_argument("--windows", type=int, default=64, help="of 512 tokens, to score and to calibrate (default: 64)")
+    parser.add_argument("--windows", type=int, default=64, help="of 512 tokens to score, evenly spread (default: 64)")
+    parser.add_argument("--calibration-windows", type=int, default=64, help="of 512 tokens to calibrate with (default: 64)")
     parser.add_argument("--bits", type=int, nargs="+", default=[2, 3, 4, 6, 8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     options = parser.parse_args()
@@ -41,7 +42,7 @@ def main():
         folder = Path(temporary)
         model = folder / "original"
         smollm2.make_model(model, cache)
-        smollm2.save_tokens(model, smollm2.english(cache), folder, options.windows)
+        smollm2.save_tokens(model, smollm2.english(cache), folder, options.windows, options.calibration_windows)
 
         def run(*arguments):
             done = subprocess.run([program, *map(str, arguments), "--json"], cwd=folder, stdout=subprocess.PIPE, text=True)
@@ -53,7 +54,7 @@ def main():
             if {"squares": "weighted", "hessians": "gptq"}[name] in options.methods:
                 run("calibrate", model, "-o", f"{name}.safetensors", "--tokens", "calibration.npy", *more)
         print(shlex.join(["bench/model_quality.py", *sys.argv[1:]]))
-        print(f"SmolLM2-135M, {options.windows} windows of 512 tokens to score, as many to calibrate\n")
+        print(f"SmolLM2-135M, {options.windows} windows of 512 tokens to score, {options.calibration_windows} to calibrate\n")
         print(f"{'bits':>4}  {'bpw':>4}  {'method':<10}  {'perplexity':>10}  {'KL':>6}  {'of rtn':>6}  {'top-1':>6}", flush=True)
         for bits in options.bits:
             rtn = None

@@ -111,12 +111,13 @@ def english(cache):
     return re.sub(r"(?<=[^\n])\n(?=[^\n])", " ", re.sub(r"[{}]", "", text))
 
 
-def save_tokens(model, text, folder, windows, length=512):
-    """Windows that alternate in the text: scoring.npy and calibration.npy, of so many windows each."""
+def save_tokens(model, text, folder, scoring, calibration, length=512):
+    """scoring.npy and calibration.npy, of so many windows each, evenly spread; windows for one and for the other alternate."""
     ids = numpy.array(Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids, numpy.int32)
+    windows = max(scoring, calibration)
     every = len(ids) // (2 * windows * length)
     if every == 0:
         sys.exit(f"the text has {len(ids)} tokens, {2 * windows * length} are needed")
     rows = ids[: 2 * windows * every * length].reshape(windows, every, 2, length)[:, 0]
-    numpy.save(folder / "scoring.npy", rows[:, 0])
-    numpy.save(folder / "calibration.npy", rows[:, 1])
+    for kind, (name, count) in enumerate((("scoring", scoring), ("calibration", calibration))):
+        numpy.save(folder / f"{name}.npy", rows[numpy.arange(count) * windows // count, kind])
