@@ -19,7 +19,7 @@ os.environ["PYTHONPATH"] = str(PACKAGE)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # PyTorch needs NumPy 1, so that its tests run in an environment of their own, .venv-torch.
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
+collect_ignore_glob = [f"test_{name}_*.py" for name in ("torch", "peft") if not importlib.util.find_spec(name)]
 
 
 @pytest.fixture(scope="session")
