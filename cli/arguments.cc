@@ -95,4 +95,20 @@ Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, 
   return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
 }
 
+Lora parse_lora(std::string_view text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) return {.path = std::string(text)};
+  const std::string_view number = text.substr(equals + 1);
+  double scale = 0;
+  const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), scale);
+  const bool is_number = error == std::errc{} && stop == number.data() + number.size();
+  return is_number ? Lora{.path = std::string(text.substr(0, equals)), .scale = scale} : Lora{.path = std::string(text)};
+}
+
+std::vector<Lora> parse_loras(const std::vector<std::string>& texts) {
+  std::vector<Lora> loras;
+  for (const std::string& text : texts) loras.push_back(parse_lora(text));
+  return loras;
+}
+
 }  // namespace ballast::cli

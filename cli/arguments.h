@@ -4,9 +4,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
+#include <ballast/lora.h>
 
 namespace ballast::cli {
 
@@ -18,5 +20,9 @@ Result<std::uint64_t> parse_size(std::string_view text);  // 300MB, 1.5GB, 2GiB,
 
 // Splits at the first '='; `option` and what it expects are for the message.
 Result<std::pair<std::string, std::string>> parse_pair(std::string_view option, std::string_view expected, std::string_view text);
+
+// ADAPTER or ADAPTER=SCALE. What follows the last '=' is a scale if it is a number.
+Lora parse_lora(std::string_view text);
+std::vector<Lora> parse_loras(const std::vector<std::string>& texts);
 
 }  // namespace ballast::cli

@@ -40,6 +40,9 @@ void add_read_options(CLI::App& command, ReadOptions& options);
 // Adds --component and --variant, which add_read_options() adds as well.
 void add_directory_options(CLI::App& command, ReadOptions& options);
 
+// Adds --lora; parse_lora() reads its values.
+void add_lora(CLI::App& command, std::vector<std::string>& loras);
+
 // Opens a model whose quantized weights are decoded on reading.
 Result<Model> open_weights(const std::string& path, const ReadOptions& options);
 // The same; if no scheme can decode them, opens the stored tensors and prints a note.

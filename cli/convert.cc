@@ -27,7 +27,8 @@ const Spelling kSpelling{{"dtype", "--dtype"},
                          {"exclude", "--exclude"},
                          {"include", "--include"},
                          {"rename", "--rename"},
-                         {"dtype_rules", "--dtype GLOB=DTYPE"}};
+                         {"dtype_rules", "--dtype GLOB=DTYPE"},
+                         {"component", "--component"}};
 
 struct Options {
   std::string in;
@@ -39,6 +40,7 @@ struct Options {
   std::vector<std::string> exclude;
   std::vector<std::string> renames;
   std::vector<std::string> metadata;
+  std::vector<std::string> loras;
   bool allow_loss = false;
   bool resume = false;
   bool force = false;
@@ -66,6 +68,7 @@ Result<void> set_dtypes(const Options& options, ConvertOptions& convert) {
 Result<ConvertOptions> convert_options(const Options& options) {
   ConvertOptions convert{.include = options.include,
                          .exclude = options.exclude,
+                         .loras = parse_loras(options.loras),
                          .on_loss = options.allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .resume = options.resume,
                          .force = options.force};
@@ -209,6 +212,7 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_option("--rename", options->renames, "Rename tensors; each * in TO takes what a * in FROM matched; repeatable")
       ->type_name("FROM=TO");
   command->add_option("--metadata", options->metadata, "Set a metadata key; K alone removes it; repeatable")->type_name("K=V");
+  add_lora(*command, options->loras);
   command->add_flag("--allow-loss", options->allow_loss, "Convert integers that do not fit, and report how many");
   command->add_flag("--resume", options->resume, kResumeHelp);
   command->add_flag("--force", options->force, kForceHelp);
@@ -230,6 +234,7 @@ void add_convert(CLI::App& app, Run& run) {
       "  ballast convert Qwen3-0.6B/ out/ --dtype bf16 --max-shard-size 2GB\n"
       "  ballast convert in.safetensors out.safetensors --dtype f16 --dtype '*norm=f32'\n"
       "  ballast convert in.safetensors out.safetensors --rename 'model.*=decoder.*'\n"
+      "  ballast convert Qwen3-0.6B/ out/ --lora adapter/ --lora style.safetensors=0.5\n"
       "  ballast convert in.safetensors weights.mlx");
   command->callback([options, &run] { run = [options] { return run_convert(*options); }; });
 }

@@ -262,6 +262,14 @@ CLI::Validator not_empty() {
   return {[](const std::string& value) -> std::string { return value.empty() ? "is empty" : ""; }, ""};
 }
 
+void add_lora(CLI::App& command, std::vector<std::string>& loras) {
+  command.add_option("--lora", loras, "Merge a LoRA adapter: a file or directory, and =SCALE to scale it; repeatable")
+      ->type_name("ADAPTER")
+      ->check(not_empty())
+      ->expected(1)
+      ->take_all();
+}
+
 void add_threads(CLI::App& command, unsigned& threads) {
   command.add_option("--threads", threads, "Use N threads (default: one per core)")->type_name("N")->check(whole_number(1, 1024));
 }

@@ -13,6 +13,7 @@
 #include <ballast/quantize.h>
 #include <ballast/text.h>
 
+#include "arguments.h"
 #include "command.h"
 #include "format.h"
 #include "pipeline.h"
@@ -36,6 +37,7 @@ struct Options {
   std::string calibration;
   TokenOptions calibration_tokens;
   SettingsArguments settings;
+  std::vector<std::string> loras;
   bool validate = false;
   bool resume = false;
   bool force = false;
@@ -112,14 +114,15 @@ struct Input {
   }
   Result<QuantizeReport> validate(const Options& options, const QuantizeConfig& config) const {
     ProgressBar bar("validating");
-    const ValidateOptions validate{.min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)};
+    const ValidateOptions validate{
+        .loras = parse_loras(options.loras), .min_accuracy = config.min_accuracy, .work = bar.work(config.num_threads)};
     return model ? validate_model(*model, options.out, validate)
                  : validate_pipeline(options.in, options.out, validate, options.read.open());
   }
 };
 
 Result<Input> open_input(const Options& options) {
-  auto model = open_weights(options.in, options.read);
+  auto model = open_merged(options.in, parse_loras(options.loras), options.read.open());
   if (model) return Input{.model = std::move(*model)};
   const auto components = components_instead(model.error(), options.in, options.read.open());
   if (!components) return std::unexpected(components.error());
@@ -240,6 +243,7 @@ Exit run_quantize(const Options& options) {
   QuantizeOptions work{.config = config,
                        .calibration = options.calibration,
                        .calibration_tokens = tokens ? &*tokens : nullptr,
+                       .loras = parse_loras(options.loras),
                        .sync = !options.no_sync,
                        .resume = options.resume,
                        .force = options.force,
@@ -372,6 +376,7 @@ void add_quantize(CLI::App& app, Run& run) {
   command->add_flag_callback(
       "--fail-fast", [options] { options->settings.fields["fail_fast"] = std::string("true"); },
       "Stop at the first layer below --min-accuracy and write nothing");
+  add_lora(*command, options->loras);
   command->add_flag("--validate", options->validate, "Read the output back and compare it with the input");
   command->add_flag("--resume", options->resume, kResumeHelp);
   command->add_flag("--force", options->force, kForceHelp);

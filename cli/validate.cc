@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <ballast/quantize.h>
 #include <ballast/text.h>
 
+#include "arguments.h"
 #include "command.h"
 #include "format.h"
 #include "pipeline.h"
@@ -26,6 +28,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string original;
   std::string quantized;
+  std::vector<std::string> loras;
   double min_accuracy = 0;
   unsigned threads = 0;
   bool all_layers = false;
@@ -52,9 +55,11 @@ OpenOptions open_quantized(const Options& options) {
 
 Result<QuantizeReport> validate(const Options& options) {
   ProgressBar bar("validating");
-  const ValidateOptions validate{
-      .open = open_quantized(options), .min_accuracy = options.min_accuracy, .work = bar.work(options.threads)};
-  const auto model = open_weights(options.original, options.read);
+  const ValidateOptions validate{.open = open_quantized(options),
+                                 .loras = parse_loras(options.loras),
+                                 .min_accuracy = options.min_accuracy,
+                                 .work = bar.work(options.threads)};
+  const auto model = open_merged(options.original, validate.loras, options.read.open());
   if (model) return validate_model(*model, options.quantized, validate);
   const auto components = components_instead(model.error(), options.original, options.read.open());
   if (!components) return std::unexpected(components.error());
@@ -108,6 +113,7 @@ void add_validate(CLI::App& app, Run& run) {
                    "Require a cosine similarity of at least X for every layer, from 0 (default) to 1")
       ->type_name("X")
       ->check(CLI::Validator(share, ""));
+  add_lora(*command, options->loras);
   command->add_flag("--layers", options->all_layers, "List all layers, not only the worst");
   add_threads(*command, options->threads);
   add_read_options(*command, options->read);

@@ -7,6 +7,7 @@
 
 #include <ballast/dtype.h>
 #include <ballast/error.h>
+#include <ballast/lora.h>
 #include <ballast/metadata.h>
 #include <ballast/model.h>
 #include <ballast/pipeline.h>
@@ -35,6 +36,7 @@ struct ConvertOptions {
   std::vector<std::string> include;    // globs of tensor names to write; empty: all tensors
   std::vector<std::string> exclude;    // globs of tensor names to leave out; applied after `include`
   std::vector<Rename> renames;         // the first match wins
+  std::vector<Lora> loras;             // open_to_convert() merges them; patterns are of the model's names
   OnLoss on_loss = OnLoss::kRefuse;
   std::optional<Metadata> metadata;  // empty: keep the model's metadata
   SinkOptions sink;                  // `sink.metadata` must be empty; use `metadata` above
@@ -53,7 +55,7 @@ struct ConvertedFile {
 struct ConvertReport {
   std::vector<ConvertedFile> files;  // weight files only
   std::uint64_t tensors = 0;
-  std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized
+  std::uint64_t converted = 0;  // tensors whose dtype changed, or that were dequantized or merged
   std::uint64_t data_bytes = 0;
   std::vector<std::string> not_copied;      // files of the model directory that are not in the output, sorted
   std::vector<ComponentReport> components;  // of a pipeline
@@ -69,7 +71,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
 
 // Opens a model for convert_model() with the same `path` and options. Quantized weights are decoded, to the requested dtype or to
 // their original one. Only MLX weights that are written to a SafeTensors directory without a change of dtype stay quantized. A
-// model that no scheme can decode is opened as it is stored.
+// model that no scheme can decode is opened as it is stored. Adapters are merged, as open_merged() does it.
 Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
                               const OpenOptions& open = {});
 

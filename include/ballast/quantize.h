@@ -8,6 +8,7 @@
 
 #include <ballast/convert_model.h>
 #include <ballast/error.h>
+#include <ballast/lora.h>
 #include <ballast/model.h>
 #include <ballast/pipeline.h>
 #include <ballast/quality.h>
@@ -26,7 +27,8 @@ struct QuantizeOptions {
   // before it as quantized. Borrowed. The statistics are in a file beside `directory` until the work is done. The output may
   // differ between machines, as that of calibrate_model().
   const TokenWindows* calibration_tokens = nullptr;
-  bool sync = true;  // flush the output to disk before returning
+  std::vector<Lora> loras;  // quantize_path() and quantize_pipeline() merge them; a model must be opened by open_merged()
+  bool sync = true;         // flush the output to disk before returning
   // Keep partial output beside `directory`, as .incomplete, if the work is interrupted, and resume from it if the source files
   // and the config are the same.
   bool resume = false;
@@ -148,6 +150,7 @@ Result<QuantizeReport> quantize_path(const std::string& source, const std::strin
 
 struct ValidateOptions {
   OpenOptions open;         // for the quantized model
+  std::vector<Lora> loras;  // validate_path() and validate_pipeline() merge them into the original
   double min_accuracy = 0;  // cosine similarity that every layer must reach
   WorkOptions work;
 };

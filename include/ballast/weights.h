@@ -93,7 +93,6 @@ class Weights {
 
  private:
   friend const WeightsReader& reader_of(const Weights& weights);
-  friend Result<Model> decode(Weights weights, std::optional<DType> dtype);
   friend Result<Model> open_stored(const std::string& path, const OpenOptions& options);
   struct State;
   explicit Weights(std::unique_ptr<State> state);

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/lora/merge.h"
 #include "jobs/quantize/report.h"
 #include "model/state.h"
 #include "scheme/mlx/arrange.h"
@@ -250,6 +251,7 @@ Result<QuantizeReport> validate_model(const Model& original, const std::string& 
   if (std::isnan(options.min_accuracy) || options.min_accuracy < 0 || options.min_accuracy > 1) {
     return fail(Errc::kInvalidArgument, "min_accuracy is {}, it must be from 0 to 1", options.min_accuracy);
   }
+  TRY(check_merged(original, options.loras));
   const Weights weights = TRY(Weights::open(quantized, options.open));
   if (weights.scheme() == kPlain) {
     return fail(Errc::kUnsupported, "{}: not a quantized model: no quantization config found", escape(weights.path()));

@@ -17,12 +17,20 @@
 
 namespace ballast {
 
-// The tensors that are decoded from quantized weights when they are read.
+// An adapter (LoRA) that is merged into weights when they are read.
+struct MergedAdapter {
+  std::vector<ModelFile> files;  // with its config
+  double scale = 1;
+};
+
+// The tensors whose values are computed when they are read: decoded from quantized weights, or merged with adapters.
 struct Decoded {
-  std::string scheme;
+  std::string scheme;  // of the quantized weights; empty if there are none
   std::set<std::string, std::less<>> names;
-  std::vector<ModelFile> files;      // that store them
+  std::vector<ModelFile> files;      // that store the weights
   std::vector<std::string> dropped;  // stored tensors that are not part of any weight's value
+  std::vector<MergedAdapter> adapters;
+  std::vector<std::string> notes;  // what was merged, for the user
 };
 
 // The state of a Model. Its member functions are defined in several files.
@@ -37,7 +45,7 @@ struct Model::State {
   std::optional<ModelConfig> config;
   std::vector<std::string> warnings;
   std::optional<std::uint64_t> parameters_by_index;  // see ShardIndex
-  std::optional<Decoded> decoded;  // set if quantized weights are decoded; `config` may still describe them as quantized
+  std::optional<Decoded> decoded;                    // set if values are computed; `config` may still describe quantized weights
 
   Result<const TensorInfo*> get(std::string_view name) const;
   const Source& source(const TensorInfo& tensor) const { return *shards[tensor.file].source; }
@@ -90,6 +98,18 @@ struct ModelAccess {
   }
 
   static const std::optional<Decoded>& decoded(const Model& model) { return model.state_->decoded; }
+
+  // Whether tensors are decoded from quantized weights.
+  static bool is_dequantized(const Model& model) { return decoded(model) && !decoded(model)->scheme.empty(); }
+
+  // All files that the values come from.
+  static std::vector<ModelFile> input_files(const Model& model) {
+    const auto& decoded = model.state_->decoded;
+    if (!decoded) return {model.files().begin(), model.files().end()};
+    std::vector<ModelFile> files = decoded->files;
+    for (const MergedAdapter& adapter : decoded->adapters) files.insert(files.end(), adapter.files.begin(), adapter.files.end());
+    return files;
+  }
 
   static const Source& source(const Model& model, std::uint32_t file) { return *model.state_->shards[file].source; }
 

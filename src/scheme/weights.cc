@@ -156,23 +156,7 @@ Result<Tensor> Weights::read(std::string_view name, DType dtype) const {
 Result<Model> decode(Weights weights, std::optional<DType> dtype) {
   // A config may declare a quantization that no weight has.
   if (!weights.is_quantized() && weights.stored() != nullptr) return *std::move(weights).take_stored();
-  const std::string path = weights.path();
-  const Folder* const given = weights.state_->reader->folder();
-  std::optional<Folder> folder = given != nullptr ? std::optional(*given) : std::nullopt;
-  std::optional<ModelConfig> config = weights.config();
-  std::vector<std::string> warnings(weights.warnings().begin(), weights.warnings().end());
-  const auto dropped = weights.dropped();
-  Decoded decoded{.scheme = std::string(weights.scheme()),
-                  .names = {},
-                  .files = weights.files(),
-                  .dropped = {dropped.begin(), dropped.end()}};
-  for (const Weight& weight : weights.weights()) {
-    if (weight.is_quantized()) decoded.names.insert(weight.name);
-  }
-  auto source = open_decoded(std::move(weights), dtype);
-  if (!source) return fail_at(shown(path), source.error());
-  return ModelAccess::open_virtual(std::move(*source), path, std::move(folder), std::move(config), std::move(warnings),
-                                   std::move(decoded));
+  return open_decoded(std::move(weights), {.dtype = dtype});
 }
 
 }  // namespace ballast

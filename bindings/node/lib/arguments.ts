@@ -76,6 +76,16 @@ export const path: Check<NativePath> = (name, value) => {
   return typeof plain === 'string' ? uri(name, plain) : Uint8Array.from(plain);
 };
 
+/** Adapters to merge: a path or { path, scale }, or an array of them. */
+export const loras: Check<[NativePath, number][]> = (name, value) => {
+  return (Array.isArray(value) ? value : [value]).map((each: unknown): [NativePath, number] => {
+    if (!isPlain(each)) return [path(name, each), 1];
+    const { path: file, scale } = optionsOf(each, { path, scale: number });
+    if (file === undefined) throw new TypeError(`${name} has an object without path`);
+    return [file, scale ?? 1];
+  });
+};
+
 export const flag: Check<boolean> = (name, value) => {
   if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${kindOf(value)}`);
   return value;

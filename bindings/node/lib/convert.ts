@@ -3,7 +3,7 @@ import { run } from './jobs';
 import type { ModelPath } from './model';
 import { native } from './native';
 import {
-  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, type DTypeName, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS,
+  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, type DTypeName, type Lora, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS,
   type WorkOptions,
 } from './work';
 
@@ -22,6 +22,8 @@ export interface ConvertOptions extends WorkOptions, DirectoryOptions {
   exclude?: string[];
   /** Maps globs to new names: { 'model.*': 'decoder.*' }. */
   rename?: Record<string, string>;
+  /** LoRA adapters to merge into a model that is given by its path. */
+  lora?: Lora | Lora[];
   /** Replaces the metadata of the model. */
   metadata?: Record<string, string>;
   /** Convert even if the new dtype cannot hold a value. */
@@ -64,6 +66,7 @@ const CONVERT_CHECKS = {
   include: check.texts,
   exclude: check.texts,
   rename: check.pairs(check.text),
+  lora: check.loras,
   metadata: check.pairs(check.text),
   allowLoss: check.flag,
   sync: check.flag,
@@ -89,6 +92,7 @@ export async function convertModel(source: Source, path: ModelPath, options?: Co
     include: [],
     exclude: [],
     rename: [],
+    lora: [],
     allowLoss: false,
     sync: true,
     resume: false,

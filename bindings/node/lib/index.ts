@@ -90,7 +90,7 @@ export {
   type ValidateOptions,
 } from './quantize';
 export type { TokenOptions, Tokens } from './tokens';
-export type { ComponentReport, DirectoryOptions } from './work';
+export type { ComponentReport, DirectoryOptions, Lora } from './work';
 import { native } from './native';
 
 export const version: string = native.version;

@@ -7,7 +7,7 @@ import type { Modality, ModelPath } from './model';
 import { native } from './native';
 import { givenTokens, type Tokens, tokens } from './tokens';
 import {
-  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions,
+  type ComponentReport, DIRECTORY_CHECKS, type DirectoryOptions, type Lora, MEMORY_LIMIT, type Source, sourceOf, THREADS, WORK_CHECKS, type WorkOptions,
 } from './work';
 
 /** Settings of `quantizeModel()`. Defaults come from the deployment profile, which is "local" unless given. */
@@ -45,6 +45,8 @@ export interface QuantizeOptions extends QuantizeSettings, WorkOptions, Director
   calibrationTokens?: Tokens;
   /** A file of these token ids: .npy, .safetensors, or numbers in a text file. */
   calibrationTokensFile?: ModelPath;
+  /** LoRA adapters to merge into a model that is given by its path. */
+  lora?: Lora | Lora[];
   /** Flush the output to disk before returning. Default: true. */
   sync?: boolean;
   /** Keep finished work if interrupted, and resume from it. */
@@ -144,6 +146,8 @@ export interface QuantizeReport {
 }
 
 export interface ValidateOptions extends WorkOptions, DirectoryOptions {
+  /** Adapters that were merged into the original. */
+  lora?: Lora | Lora[];
   /** The cosine similarity that every layer must reach. */
   minAccuracy?: number;
   /** Default: one per core. */
@@ -201,7 +205,7 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
 
 const QUANTIZE_CHECKS = {
   ...WORK_CHECKS, ...DIRECTORY_CHECKS, calibration: check.path, calibrationTokens: tokens, calibrationTokensFile: check.path,
-  sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS,
+  lora: check.loras, sync: check.flag, resume: check.flag, force: check.flag, ...SETTINGS,
 };
 
 const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -220,7 +224,7 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
   const to = check.path('directory', directory);
   const checked = check.optionsOf(options, QUANTIZE_CHECKS);
   const { progress, signal, calibration = '', calibrationTokens: ids, calibrationTokensFile: file, ...others } = checked;
-  const { sync = true, resume = false, force = false, component, variant, bits, ...settings } = others;
+  const { lora = [], sync = true, resume = false, force = false, component, variant, bits, ...settings } = others;
   const calibrationTokens = givenTokens('calibrationTokens', ids, file);
   if (bits !== undefined && settings.bitWidth !== undefined && bits[1] !== settings.bitWidth[1]) {
     throw new ArgumentError(`bits is ${bits[1]} and bitWidth is ${settings.bitWidth[1]}; give one of them`);
@@ -229,7 +233,7 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
   const from = sourceOf('source', source, checked);
   const config = Object.entries(settings).map(([name, field]) => [snake(name), ...field]);
   try {
-    const work = { config, calibration, calibrationTokens, sync, resume, force, component, variant };
+    const work = { config, calibration, calibrationTokens, lora, sync, resume, force, component, variant };
     return await run(progress, signal, (report) => native.quantize(from, to, work, report));
   } catch (error) {
     if (!(error instanceof ArgumentError)) throw error; // other errors name paths and tensors, not settings
@@ -241,10 +245,10 @@ export async function quantizeModel(source: Source, directory: ModelPath, option
 /** Compare a quantized model on disk with the original. */
 export async function validateModel(original: Source, quantized: ModelPath, options?: ValidateOptions): Promise<QuantizeReport> {
   const to = check.path('quantized', quantized);
-  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, minAccuracy: check.number, threads: THREADS };
-  const { progress, signal, minAccuracy = 0, threads = 0, ...directory } = check.optionsOf(options, checks);
+  const checks = { ...WORK_CHECKS, ...DIRECTORY_CHECKS, lora: check.loras, minAccuracy: check.number, threads: THREADS };
+  const { progress, signal, lora = [], minAccuracy = 0, threads = 0, ...directory } = check.optionsOf(options, checks);
   const from = sourceOf('original', original, directory);
-  return await run(progress, signal, (report) => native.validate(from, to, { minAccuracy, threads, ...directory }, report));
+  return await run(progress, signal, (report) => native.validate(from, to, { lora, minAccuracy, threads, ...directory }, report));
 }
 
 const DEQUANTIZE_CHECKS = {

@@ -24,6 +24,9 @@ export interface DirectoryOptions {
   variant?: string;
 }
 
+/** A LoRA adapter to merge. */
+export type Lora = ModelPath | { path: ModelPath; scale?: number };
+
 /** What was done with a component of a pipeline. */
 export interface ComponentReport {
   name: string;

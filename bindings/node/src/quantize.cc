@@ -122,7 +122,7 @@ Napi::Value report_value(Napi::Env env, const QuantizeReport& report) {
   return made;
 }
 
-// (source, directory, {config, calibration, calibrationTokens, sync, resume, force}, progress)
+// (source, directory, {config, calibration, calibrationTokens, lora, sync, resume, force}, progress)
 Napi::Value quantize(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const std::array fields{fields_of(given.Get("config"))};
@@ -130,6 +130,7 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
   if (!config) return throw_error(info.Env(), config.error());
   const QuantizeOptions options{.config = *config,
                                 .calibration = text_of(given.Get("calibration")),
+                                .loras = loras_of(given.Get("lora")),
                                 .sync = flag(given, "sync"),
                                 .resume = flag(given, "resume"),
                                 .force = flag(given, "force")};
@@ -154,14 +155,14 @@ Napi::Value quantize(const Napi::CallbackInfo& info) {
   return Addon::of(info.Env()).jobs.start(info.Env(), Jobs::Length::kLong, job_of(work, report_value), info[3]);
 }
 
-// (original, quantized, {minAccuracy, threads, component, variant}, progress)
+// (original, quantized, {lora, minAccuracy, threads, component, variant}, progress)
 Napi::Value validate(const Napi::CallbackInfo& info) {
   const auto given = info[2].As<Napi::Object>();
   const double min_accuracy = given.Get("minAccuracy").As<Napi::Number>().DoubleValue();
   const auto threads = static_cast<unsigned>(number(given, "threads"));
   const auto work = [source = NativeModel::source_of(info[0]), quantized = text_of(info[1]), min_accuracy, threads,
-                     open = open_options(given)](Job& job) {
-    const ValidateOptions options{.min_accuracy = min_accuracy, .work = job.work(threads)};
+                     loras = loras_of(given.Get("lora")), open = open_options(given)](Job& job) {
+    const ValidateOptions options{.loras = loras, .min_accuracy = min_accuracy, .work = job.work(threads)};
     OpenOptions from = open;
     from.stop = options.work.stop;
     if (source.path() != nullptr) return validate_path(*source.path(), quantized, options, from);

@@ -30,6 +30,16 @@ Metadata metadata_of(const Napi::Value& array) {
   return {pairs.begin(), pairs.end()};
 }
 
+std::vector<Lora> loras_of(const Napi::Value& array) {
+  const auto values = array.As<Napi::Array>();
+  std::vector<Lora> loras;
+  for (std::uint32_t i = 0; i < values.Length(); ++i) {
+    const auto pair = values.Get(i).As<Napi::Array>();
+    loras.push_back({.path = text_of(pair.Get(0U)), .scale = pair.Get(1U).As<Napi::Number>().DoubleValue()});
+  }
+  return loras;
+}
+
 std::optional<DType> dtype_of(const Napi::Value& value) { return value.IsString() ? parse_dtype(text_of(value)) : std::nullopt; }
 
 std::span<std::byte> bytes_of(const Napi::Value& buffer) {

@@ -10,6 +10,7 @@
 #include <napi.h>
 
 #include <ballast/dtype.h>
+#include <ballast/lora.h>
 #include <ballast/model.h>
 #include <ballast/pipeline.h>
 #include <ballast/tensor.h>
@@ -22,6 +23,7 @@ std::string text_of(const Napi::Value& value);  // a string, or the bytes of a p
 std::vector<std::string> texts_of(const Napi::Value& array);
 std::vector<std::pair<std::string, std::string>> pairs_of(const Napi::Value& array);  // [[key, value], …]
 Metadata metadata_of(const Napi::Value& array);                                       // [[key, value], …]
+std::vector<Lora> loras_of(const Napi::Value& array);                                 // [[path, scale], …]
 std::optional<DType> dtype_of(const Napi::Value& value);                              // undefined for none
 std::span<std::byte> bytes_of(const Napi::Value& buffer);                             // of an ArrayBuffer
 

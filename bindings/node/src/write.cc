@@ -43,6 +43,7 @@ Napi::Value convert(const Napi::CallbackInfo& info) {
   ConvertOptions options{.dtype = dtype_of(given.Get("dtype")),
                          .include = texts_of(given.Get("include")),
                          .exclude = texts_of(given.Get("exclude")),
+                         .loras = loras_of(given.Get("lora")),
                          .on_loss = flag(given, "allowLoss") ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.format = format_of(given.Get("format")),
                                   .max_shard_bytes = number(given, "maxShardSize"),

@@ -36,11 +36,11 @@ const WRONG: unknown[] = [
 const WATCH = ['progress', 'signal'];
 const DIRECTORY = ['component', 'variant'];
 const FILE = ['mmap', 'reference', 'maxHeaderBytes', 'signal'];
-const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'metadata', 'allowLoss', 'sync', 'resume', 'force', 'threads', 'memoryLimit'];
+const CONVERT = ['dtype', 'dtypeRules', 'format', 'maxShardSize', 'include', 'exclude', 'rename', 'lora', 'metadata', 'allowLoss', 'sync', 'resume', 'force', 'threads', 'memoryLimit'];
 const QUANTIZE = [
   'deploymentProfile', 'bitWidth', 'bits', 'groupSize', 'type', 'method', 'format', 'recipe', 'modality', 'minAccuracy', 'failFast', 'skipSensitiveLayers', 'sensitiveLayerNames',
   'sensitiveLayerPatterns', 'layerBitWidths', 'numThreads', 'maxMemoryLimitMb', 'targetModelSizeMb', 'enableTimeAware', 'enableSpatial', 'numTimeGroups',
-  'calibrationSamples', 'calibration', 'calibrationTokens', 'calibrationTokensFile', 'sync', 'resume', 'force',
+  'calibrationSamples', 'calibration', 'calibrationTokens', 'calibrationTokensFile', 'lora', 'sync', 'resume', 'force',
 ];
 const DEQUANTIZE = ['dtype', 'format', 'maxShardSize', 'sync', 'force', 'threads', 'memoryLimit'];
 const RUN = ['tokens', 'tokensFile', 'length', 'threads', 'memoryLimit'];
@@ -63,7 +63,7 @@ const CALLS: Record<string, Call> = {
     use: ballast.calibrateModel, works: () => [qwen3, 's.safetensors', { tokens: [1, 2, 3], ...FAST }],
     options: [...WATCH, ...DIRECTORY, ...RUN, 'samples', 'hessian', 'resume', 'sync'],
   },
-  validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, ...DIRECTORY, 'minAccuracy', 'threads'] },
+  validateModel: { use: ballast.validateModel, works: () => [sample, parquet, {}], options: [...WATCH, ...DIRECTORY, 'lora', 'minAccuracy', 'threads'] },
   dequantizeModel: { use: ballast.dequantizeModel, works: () => [parquet, 'e.safetensors', FAST], options: [...WATCH, 'component', ...DEQUANTIZE] },
   verifyModel: { use: ballast.verifyModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'values', 'sha256', 'threads'] },
   inspectModel: { use: ballast.inspectModel, works: () => [sample, {}], options: [...WATCH, ...DIRECTORY, 'stats', 'threads'] },
@@ -153,6 +153,10 @@ test.each<[() => Promise<unknown> | unknown, Error]>([
     "dtype is 'f7'; dtypes are BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64")],
   [() => model.tensor(7 as never), new TypeError('tensor name must be a string, not a number')],
   [() => ballast.convertModel(sample, 'x', { include: '*' as never }), new TypeError('include must be an array of strings, not a string')],
+  [() => ballast.convertModel(sample, 'x', { lora: 3 as never }), new TypeError('lora must be a string, a Buffer or a URL, not a number')],
+  [() => ballast.convertModel(sample, 'x', { lora: [{ scale: 1 } as never] }), new TypeError('lora has an object without path')],
+  [() => ballast.convertModel(sample, 'x', { lora: { path: 'a', scale: '1' as never } }), new TypeError('scale must be a number, not a string')],
+  [() => ballast.convertModel(model, 'x', { lora: 'a' }), new ballast.ArgumentError(`${sample}: lora: the model was opened without the adapters; give its path`)],
   [() => ballast.convertModel(sample, 'x', { threads: 1025 }), new RangeError('threads is 1025, it must be from 0 to 1024')],
   [() => ballast.convertModel(sample, 'x', { maxShardSize: '5 parsecs' }), new RangeError("maxShardSize is '5 parsecs', which is not a size; write it like '300MB', '5GB' or '2GiB'")],
   [() => ballast.convertModel(sample, 'x', { memoryLimit: true as never }), new TypeError("memoryLimit must be a number of bytes or a size such as '5GB', not a boolean")],

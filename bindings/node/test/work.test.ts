@@ -48,6 +48,19 @@ describe('convertModel()', () => {
     expect((await openModel(join(folder, 'as-mlx'))).format).toBe('mlx-json');
   });
 
+  test('merges adapters', async () => {
+    const [base, lora] = [join(folder, 'base.safetensors'), join(folder, 'lora.safetensors')];
+    await saveFile({ 'q.weight': tensorOf(new Float32Array([1, 2, 3, 4]), [2, 2]) }, base);
+    const [down, up] = [tensorOf(new Float32Array([1, 0.5]), [1, 2]), tensorOf(new Float32Array([2, -1]), [2, 1])];
+    await saveFile({ 'lora_unet_q.lora_down.weight': down, 'lora_unet_q.lora_up.weight': up, 'lora_unet_q.alpha': new Float32Array([4]) }, lora);
+    for (const [given, values] of [[lora, [9, 6, -1, 2]], [{ path: lora, scale: 0.5 }, [5, 4, 1, 3]], [[lora, { path: lora, scale: -1 }], [1, 2, 3, 4]]] as const) {
+      const report = await convertModel(base, join(folder, 'merged.safetensors'), { lora: given as never });
+      expect(report.converted).toBe(1);
+      expect(report.notes[0]).toBe(`${lora}: merged into 1 weight`);
+      expect([...((await (await openModel(join(folder, 'merged.safetensors'))).read('q.weight')) as Float32Array)]).toEqual(values);
+    }
+  });
+
   test('has an error class for each kind of mistake', async () => {
     await expect(convertModel(join(folder, 'no'), join(folder, 'out'))).rejects.toBeInstanceOf(MissingError);
     await expect(convertModel(sample, join(folder, 'out'), { include: ['x*'] })).rejects.toMatchObject({ code: 'ERR_BALLAST_ARGUMENT' });

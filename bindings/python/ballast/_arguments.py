@@ -123,6 +123,23 @@ def _integer(highest: int) -> Callable[[str, Any], int]:
     return check
 
 
+def _loras(name: str, value: Any) -> list[tuple[bytes, float]]:
+    """Return adapters, given as a path, a mapping from paths to scales, or a sequence of paths and (path, scale)."""
+    if value is None:
+        return []
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return [(path_of(value), 1.0)]
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a path, a mapping from paths to scales or a sequence, not {type(value).__name__}")
+    found = []
+    for each in value.items() if isinstance(value, Mapping) else value:
+        path, scale = each if isinstance(each, tuple) and len(each) == 2 else (each, 1.0)
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise TypeError(f"{name} must consist of paths and (path, scale), not {type(path).__name__}")
+        found.append((path_of(path), _number(f"the scale in {name}", scale)))
+    return found
+
+
 def _name(name: str, value: Any) -> str:
     """Return a component or variant; "" for None."""
     if value is None:
@@ -144,6 +161,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "hessian": flag,
     "include": _texts,
     "length": _integer(2**20),
+    "lora": _loras,
     "max_header_bytes": size,
     "max_shard_size": size,
     "memory_limit": size,

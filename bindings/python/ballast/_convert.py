@@ -10,7 +10,7 @@ from ballast import _core, _dtypes
 from ballast._arguments import checked, mapping, metadata_of, path_of
 from ballast._progress import Progress, watched
 from ballast._reports import ConvertReport, convert_report_of
-from ballast._sources import Source, core_source
+from ballast._sources import Loras, Source, core_source
 from ballast._tensor import Path
 from ballast._threads import in_thread
 
@@ -28,6 +28,7 @@ def convert(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
+    lora: Loras | None = None,
     metadata: Mapping[str, str] | None = None,
     allow_loss: bool = False,
     sync: bool = True,
@@ -53,6 +54,8 @@ def convert(
         include: Globs of the tensors to write. Empty: all.
         exclude: Globs of the tensors to leave out, applied after `include`.
         rename: New names by glob, such as {"model.*": "decoder.*"}.
+        lora: LoRA adapters to merge: a path, a mapping from paths to scales, or a sequence of paths and (path, scale). `source`
+            must be a path.
         metadata: Metadata that replaces the model's.
         allow_loss: Convert integers that do not fit the new dtype.
         sync: Wait until the data is on the disk.
@@ -74,6 +77,7 @@ def convert(
         include=include,
         exclude=exclude,
         rename={} if rename is None else rename,
+        lora=lora,
         allow_loss=allow_loss,
         sync=sync,
         resume=resume,

@@ -84,8 +84,8 @@ def serialize(tensors: Sequence[_Item], metadata: dict[str, str] | None) -> byte
 def convert(
     source: OpenModel | bytes | str, path: bytes, *, dtype: str | None, dtype_rules: Sequence[tuple[str, str]], format: str | None,
     max_shard_size: int, include: Sequence[str], exclude: Sequence[str], rename: Sequence[tuple[str, str]],
-    metadata: dict[str, str] | None, allow_loss: bool, sync: bool, resume: bool, force: bool, threads: int, memory_limit: int,
-    component: str, variant: str, progress: _Progress,
+    lora: Sequence[tuple[bytes, float]], metadata: dict[str, str] | None, allow_loss: bool, sync: bool, resume: bool, force: bool,
+    threads: int, memory_limit: int, component: str, variant: str, progress: _Progress,
 ) -> dict[str, Any]: ...
 def dequantize(
     quantized: bytes, path: bytes, *, dtype: str | None, format: str | None, max_shard_size: int, sync: bool, force: bool,
@@ -106,12 +106,12 @@ def config_from_environment() -> _Fields: ...
 def config_yaml(sources: Sequence[_Fields], /) -> str: ...
 def quantize(
     source: OpenModel | bytes, directory: bytes, *, config: Sequence[_Fields], calibration: bytes | None,
-    calibration_tokens: TokenWindows | None, sync: bool, resume: bool, force: bool, component: str, variant: str,
-    progress: _Progress,
+    calibration_tokens: TokenWindows | None, lora: Sequence[tuple[bytes, float]], sync: bool, resume: bool, force: bool,
+    component: str, variant: str, progress: _Progress,
 ) -> dict[str, Any]: ...
 def validate(
-    original: OpenModel | bytes, quantized: bytes, *, min_accuracy: float, threads: int, component: str, variant: str,
-    progress: _Progress,
+    original: OpenModel | bytes, quantized: bytes, *, lora: Sequence[tuple[bytes, float]], min_accuracy: float, threads: int,
+    component: str, variant: str, progress: _Progress,
 ) -> dict[str, Any]: ...
 def read_tokens(path: bytes, length: int, /) -> TokenWindows: ...
 def make_tokens(ids: Any, shape: Sequence[int], length: int, name: bytes, /) -> TokenWindows: ...

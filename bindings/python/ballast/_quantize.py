@@ -12,7 +12,7 @@ from ballast._config import QuantizeConfig, QuantizeSettings, as_fields
 from ballast._errors import ArgumentError
 from ballast._progress import Progress, watched
 from ballast._reports import QuantizeReport, quantize_report_of
-from ballast._sources import Source, core_source
+from ballast._sources import Loras, Source, core_source
 from ballast._tensor import Path
 from ballast._threads import in_thread
 from ballast._tokens import Tokens, windows_of
@@ -29,6 +29,7 @@ def quantize(
     calibration: Path | None = None,
     calibration_tokens: Tokens | None = None,
     calibration_text: Path | None = None,
+    lora: Loras | None = None,
     sync: bool = True,
     resume: bool = False,
     force: bool = False,
@@ -51,6 +52,8 @@ def quantize(
         calibration: A file of statistics, as written by calibrate() or ballast.calibration.Recorder.
         calibration_tokens: Calibrate a language model layer by layer with these token ids, which are as `tokens` in evaluate().
         calibration_text: The same with a text file, as `text` in evaluate().
+        lora: LoRA adapters to merge: a path, a mapping from paths to scales, or a sequence of paths and (path, scale). `source`
+            must be a path.
         sync: Wait until the data is on the disk.
         resume: Keep partial output if the work is interrupted, and resume from it.
         force: Write into a directory that has other files, which stay.
@@ -79,7 +82,7 @@ def quantize(
             config=sources,
             calibration=None if calibration is None else path_of(calibration),
             calibration_tokens=windows,
-            **checked(sync=sync, resume=resume, force=force, component=component, variant=variant),
+            **checked(lora=lora, sync=sync, resume=resume, force=force, component=component, variant=variant),
             progress=stack.enter_context(watched(progress, "quantizing")),
         )
     return quantize_report_of(made)
@@ -101,6 +104,7 @@ def validate(
     original: Source,
     quantized: Path,
     *,
+    lora: Loras | None = None,
     min_accuracy: float = 0.0,
     threads: int = 0,
     component: str | None = None,
@@ -112,6 +116,7 @@ def validate(
     Args:
         original: The model before quantization, as `source` in quantize().
         quantized: The directory of the quantized model.
+        lora: Adapters that were merged into the original, as in quantize().
         min_accuracy: The report has passed if the cosine similarity of every layer is at least this, and all unquantized
             tensors are unchanged.
         threads: The number of threads. 0: one per core.
@@ -124,7 +129,7 @@ def validate(
     with ExitStack() as stack:
         core = core_source(stack, original, component=component, variant=variant)
         callback = stack.enter_context(watched(progress, "validating"))
-        options = checked(min_accuracy=min_accuracy, threads=threads, component=component, variant=variant)
+        options = checked(lora=lora, min_accuracy=min_accuracy, threads=threads, component=component, variant=variant)
         made = _core.validate(core, path_of(quantized), **options, progress=callback)
     return quantize_report_of(made)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any, Union
@@ -17,6 +17,8 @@ from ballast._errors import ArgumentError
 from ballast._model import Model, open as open_model
 from ballast._tensor import Array, Path, Tensor, pytorch
 
+#: Adapters to merge: a path, a mapping from paths to scales, or a sequence of paths and (path, scale).
+Loras = Union[Path, Mapping[Path, float], Sequence[Union[Path, tuple[Path, float]]]]
 Tensors = Mapping[str, Any]
 Source = Union[Path, Model, Tensors, ArrowStream]
 #: A tensor as the core takes it: name, dtype, shape and bytes.

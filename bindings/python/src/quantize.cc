@@ -9,6 +9,7 @@
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/variant.h>
@@ -147,8 +148,8 @@ nb::dict describe(const QuantizeReport& report) {
 
 // `source` is an open model or a path.
 nb::dict quantize(const nb::object& source, const FsPath& directory, const std::vector<Fields>& config,
-                  const std::optional<FsPath>& calibration, const TokenWindows* calibration_tokens, bool sync, bool resume,
-                  bool force, const std::string& component, const std::string& variant, nb::object progress) {
+                  const std::optional<FsPath>& calibration, const TokenWindows* calibration_tokens, const Loras& loras, bool sync,
+                  bool resume, bool force, const std::string& component, const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   const QuantizeConfig settings = config_of(config);
   std::optional<TokenWindows> tokens;
@@ -156,6 +157,7 @@ nb::dict quantize(const nb::object& source, const FsPath& directory, const std::
   const QuantizeOptions options{.config = settings,
                                 .calibration = calibration ? calibration->get() : "",
                                 .calibration_tokens = tokens ? &*tokens : nullptr,
+                                .loras = loras_of(loras),
                                 .sync = sync,
                                 .resume = resume,
                                 .force = force,
@@ -170,10 +172,10 @@ nb::dict quantize(const nb::object& source, const FsPath& directory, const std::
 }
 
 // `original` is an open model or a path.
-nb::dict validate(const nb::object& original, const FsPath& quantized, double min_accuracy, unsigned threads,
+nb::dict validate(const nb::object& original, const FsPath& quantized, const Loras& loras, double min_accuracy, unsigned threads,
                   const std::string& component, const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
-  const ValidateOptions options{.min_accuracy = min_accuracy, .work = work.options(threads)};
+  const ValidateOptions options{.loras = loras_of(loras), .min_accuracy = min_accuracy, .work = work.options(threads)};
   if (nb::isinstance<OpenModel>(original)) {
     const auto model = nb::cast<const OpenModel&>(original).shared();
     return describe(work.run([&] { return validate_model(*model, quantized.get(), options); }));
@@ -289,10 +291,10 @@ void bind_quantize(nb::module_& module) {
   module.def("config_from_environment", [] { return take(config_fields_from_environment()); });
   module.def("config_yaml", [](const std::vector<Fields>& sources) { return to_yaml(config_of(sources)); });
   module.def("quantize", &quantize, nb::arg("source"), nb::arg("directory"), nb::kw_only(), nb::arg("config"),
-             nb::arg("calibration").none(), nb::arg("calibration_tokens").none(), nb::arg("sync"), nb::arg("resume"),
-             nb::arg("force"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
-  module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("min_accuracy"),
-             nb::arg("threads"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
+             nb::arg("calibration").none(), nb::arg("calibration_tokens").none(), nb::arg("lora"), nb::arg("sync"),
+             nb::arg("resume"), nb::arg("force"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
+  module.def("validate", &validate, nb::arg("original"), nb::arg("quantized"), nb::kw_only(), nb::arg("lora"),
+             nb::arg("min_accuracy"), nb::arg("threads"), nb::arg("component"), nb::arg("variant"), nb::arg("progress").none());
   module.def("describe_weights", &describe_model, nb::arg("path"), nb::arg("component"), nb::arg("variant"));
   module.def("without_secrets", [](const FsPath& path) { return path_text(without_secrets(path.get())); });
   nb::class_<Weights>(module, "Weights")

@@ -3,11 +3,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
 #include <ballast/dtype.h>
+#include <ballast/lora.h>
 #include <ballast/pipeline.h>
 #include <ballast/tensor.h>
 
@@ -67,6 +69,15 @@ inline DType dtype_of(std::string_view name) {
   const auto dtype = parse_dtype(name);
   if (!dtype) raise({.code = Errc::kInvalidArgument, .message = "unknown dtype '" + std::string(name) + "'"});
   return *dtype;
+}
+
+// Adapters as paths and scales.
+using Loras = std::vector<std::pair<FsPath, double>>;
+
+inline std::vector<Lora> loras_of(const Loras& given) {
+  std::vector<Lora> loras;
+  for (const auto& [path, scale] : given) loras.push_back({.path = path.get(), .scale = scale});
+  return loras;
 }
 
 }  // namespace ballast::python

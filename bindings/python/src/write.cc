@@ -103,12 +103,13 @@ using StringPair = std::pair<std::string, std::string>;
 nb::dict convert(const nb::object& source, const FsPath& path, const std::optional<std::string>& dtype,
                  const std::vector<StringPair>& dtype_rules, const std::optional<std::string>& format,
                  std::uint64_t max_shard_size, const std::vector<std::string>& include, const std::vector<std::string>& exclude,
-                 const std::vector<StringPair>& renames, const std::optional<Pairs>& metadata, bool allow_loss, bool sync,
-                 bool resume, bool force, unsigned threads, std::uint64_t memory_limit, const std::string& component,
-                 const std::string& variant, nb::object progress) {
+                 const std::vector<StringPair>& renames, const Loras& loras, const std::optional<Pairs>& metadata,
+                 bool allow_loss, bool sync, bool resume, bool force, unsigned threads, std::uint64_t memory_limit,
+                 const std::string& component, const std::string& variant, nb::object progress) {
   LongWork work(std::move(progress));
   ConvertOptions options{.include = include,
                          .exclude = exclude,
+                         .loras = loras_of(loras),
                          .on_loss = allow_loss ? OnLoss::kAllow : OnLoss::kRefuse,
                          .sink = {.max_shard_bytes = max_shard_size, .sync = sync},
                          .resume = resume,
@@ -190,9 +191,9 @@ void bind_write(nb::module_& module) {
   module.def("serialize", &serialize, nb::arg("tensors"), nb::arg("metadata").none());
   module.def("convert", &convert, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("dtype_rules"), nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("include"), nb::arg("exclude"),
-             nb::arg("rename"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"), nb::arg("resume"),
-             nb::arg("force"), nb::arg("threads"), nb::arg("memory_limit"), nb::arg("component"), nb::arg("variant"),
-             nb::arg("progress").none());
+             nb::arg("rename"), nb::arg("lora"), nb::arg("metadata").none(), nb::arg("allow_loss"), nb::arg("sync"),
+             nb::arg("resume"), nb::arg("force"), nb::arg("threads"), nb::arg("memory_limit"), nb::arg("component"),
+             nb::arg("variant"), nb::arg("progress").none());
   module.def("dequantize", &dequantize, nb::arg("quantized"), nb::arg("path"), nb::kw_only(), nb::arg("dtype").none(),
              nb::arg("format").none(), nb::arg("max_shard_size"), nb::arg("sync"), nb::arg("force"), nb::arg("memory_limit"),
              nb::arg("component"), nb::arg("progress").none());

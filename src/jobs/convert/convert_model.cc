@@ -17,6 +17,7 @@
 #include "jobs/companions.h"
 #include "jobs/convert/quantized_input.h"
 #include "jobs/convert/selection.h"
+#include "jobs/lora/merge.h"
 #include "model/identity.h"
 #include "model/sink.h"
 #include "model/state.h"
@@ -275,6 +276,15 @@ std::vector<std::string> names_in(const std::string& path, const Model& model, c
   return names;
 }
 
+void describe_decoded(const Decoded& decoded, const ConvertOptions& options, ConvertReport& report) {
+  report.notes.insert(report.notes.end(), decoded.notes.begin(), decoded.notes.end());
+  if (decoded.scheme.empty()) return;
+  const bool is_of_one_dtype = options.dtype && info(*options.dtype).kind == NumberKind::kFloat;
+  report.warnings.push_back(fmt::format("{} weights were dequantized to {}", decoded.scheme,
+                                        is_of_one_dtype ? name(*options.dtype) : "their original dtypes"));
+  if (auto left_out = describe_dropped(decoded.dropped); !left_out.empty()) report.warnings.push_back(std::move(left_out));
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_model(const Model& model, const std::string& path, const ConvertOptions& options) {
@@ -285,6 +295,7 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
   const auto& decoded = ModelAccess::decoded(model);
   sink_options.metadata = options.metadata.value_or(model.metadata());
   auto selection = TRY(select_tensors(model, options));
+  TRY(check_merged(model, options.loras));
   TRY(decoded ? check_decoded(model, path) : check_codes(model, selection, path, options));
   ConvertReport report{
       .tensors = selection.targets.size(), .notes = std::move(selection.notes), .warnings = std::move(selection.warnings)};
@@ -293,19 +304,14 @@ Result<ConvertReport> convert_model(const Model& model, const std::string& path,
     if (is_decoded || selection.sources[i]->dtype != selection.targets[i].dtype) ++report.converted;
     report.data_bytes += safetensors::data_bytes(selection.targets[i]).value_or(0);
   }
-  if (decoded) {
-    const bool is_of_one_dtype = options.dtype && info(*options.dtype).kind == NumberKind::kFloat;
-    report.warnings.push_back(fmt::format("{} weights were dequantized to {}", decoded->scheme,
-                                          is_of_one_dtype ? name(*options.dtype) : "their original dtypes"));
-    if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) report.warnings.push_back(std::move(left_out));
-  }
+  if (decoded) describe_decoded(*decoded, options, report);
   const std::vector<std::string> stored = ModelAccess::stored_files(model);
   const std::string stem = stem_of_files(stored);
   Companions companions;
   if (const Folder* const folder = ModelAccess::folder(model); folder != nullptr && !is_single_file(path)) {
     const bool has_new_dtype = report.converted > 0 || decoded;
     companions = TRY(find_companions(*folder, stored, has_new_dtype ? main_dtype(selection.targets) : std::string_view()));
-    if (decoded) TRY(drop_quantization(companions));
+    if (ModelAccess::is_dequantized(model)) TRY(drop_quantization(companions));
     if (std::ranges::none_of(model.tensors(), holds_codes)) leave_out_claims(companions);
   }
   if (!options.force) TRY(check_free(path, names_in(path, model, companions, stem), options.resume));

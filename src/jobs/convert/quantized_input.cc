@@ -11,9 +11,11 @@
 #include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/lora/merge.h"
 #include "model/state.h"
 #include "scheme/comfyui/layers.h"
 #include "scheme/declared.h"
+#include "scheme/decoded_source.h"
 #include "scheme/foreign.h"
 #include "scheme/layer_reader.h"
 #include "scheme/mlx/config.h"
@@ -69,6 +71,18 @@ Result<std::vector<std::vector<const TensorInfo*>>> find_parts(const Model& mode
   return parts;
 }
 
+// A dtype that values can be decoded to, and rounded from to this one.
+DType wide(DType dtype) { return bits(dtype) >= 16 ? dtype : DType::kF32; }
+
+// Values are rounded once: what convert_model() will round again is F32.
+MergedDTypes merged_dtypes(std::optional<DType> decoded, const ConvertOptions& options) {
+  return {.decoded = decoded, .changed = [options](const Weight& weight) {
+            const DType own = weight.is_quantized() ? decoded_dtype(weight) : weight.dtype;
+            const DType target = float_target(weight.name, own, options);
+            return target == own || (info(target).kind == NumberKind::kFloat && bits(target) >= 16) ? target : DType::kF32;
+          }};
+}
+
 }  // namespace
 
 Result<void> check_codes(const Model& model, const Selection& selection, const std::string& path, const ConvertOptions& options) {
@@ -109,20 +123,24 @@ Result<void> check_decoded(const Model& model, const std::string& path) {
   };
   const Folder* const folder = ModelAccess::folder(model);
   if (!is_output(model.path()) && (folder == nullptr || !is_output(folder->path()))) return {};
-  return fail(Errc::kInvalidArgument, "{}: the quantized model is read from here; give another output", escape(path));
+  return fail(Errc::kInvalidArgument, "{}: the {} model is read from here; give another output", escape(path),
+              ModelAccess::is_dequantized(model) ? "quantized" : "base");
 }
 
 Result<Model> open_to_convert(const std::string& model, const std::string& path, const ConvertOptions& options,
                               const OpenOptions& open) {
   auto weights = Weights::open(model, open);
-  if (!weights && weights.error().code == Errc::kUnsupported) return Model::open(model, open);
+  const bool may_be_undecodable = options.loras.empty() && !weights && weights.error().code == Errc::kUnsupported;
+  if (may_be_undecodable) return Model::open(model, open);
   if (!weights) return std::unexpected(std::move(weights.error()));
+  std::optional<DType> dtype;
+  if (options.dtype && info(*options.dtype).kind == NumberKind::kFloat) dtype = wide(*options.dtype);
+  if (!options.loras.empty()) return merge_loras(*std::move(weights), options.loras, open, merged_dtypes(dtype, options));
   const Model* const stored = weights->stored();
   if (stored != nullptr && (!weights->is_quantized() || TRY(keeps_codes(*stored, path, options)))) {
     return *std::move(*weights).take_stored();
   }
-  if (!options.dtype || info(*options.dtype).kind != NumberKind::kFloat) return decode(std::move(*weights));
-  return decode(std::move(*weights), bits(*options.dtype) >= 16 ? *options.dtype : DType::kF32);
+  return decode(std::move(*weights), dtype);
 }
 
 }  // namespace ballast

@@ -142,6 +142,12 @@ std::string describe_kept(std::span<const std::string_view> kept) {
 
 }  // namespace
 
+DType float_target(std::string_view name, DType from, const ConvertOptions& options) {
+  if (const auto rule = Patterns("dtype", patterns_of(options.dtype_rules)).match(name)) return options.dtype_rules[*rule].dtype;
+  const bool is_meant = options.dtype && info(*options.dtype).kind == NumberKind::kFloat && !keeps_dtype(name);
+  return is_meant ? *options.dtype : from;
+}
+
 std::optional<std::string> apply_rename(const Rename& rename, std::string_view name) {
   constexpr char kStar = '*';
   std::vector<std::string_view> taken;  // by each star

@@ -18,6 +18,9 @@ struct Selection {
 // Applies include, exclude, renames and dtypes.
 Result<Selection> select_tensors(const Model& model, const ConvertOptions& options);
 
+// The dtype that a floating tensor is converted to.
+DType float_target(std::string_view name, DType from, const ConvertOptions& options);
+
 // `name` after `rename`; empty if it does not match.
 std::optional<std::string> apply_rename(const Rename& rename, std::string_view name);
 

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/try.h"
+#include "jobs/lora/merge.h"
 #include "jobs/pipeline/convert_component.h"
 #include "jobs/pipeline/dequantize_pipeline.h"
 #include "jobs/pipeline/write_pipeline.h"
@@ -40,12 +41,15 @@ Result<ConvertReport> convert_pipeline(const std::string& pipeline, const std::s
                                        const OpenOptions& open) {
   TRY(check_options(pipeline, options));
   const PipelineInput input = TRY(open_pipeline(pipeline, open));
+  TRY(check_roles(input.components, options.loras, open));
   ConvertReport report;
   auto written = TRY(write_pipeline(
       input,
       {.out = directory, .sync = options.sink.sync, .resume = options.resume, .force = options.force, .work = options.work},
       [&](const ComponentWork& work) -> Result<ComponentReport> {
-        ConvertReport own = TRY(convert_component(work, options));
+        ConvertOptions own_options = options;
+        own_options.loras = TRY(loras_for(work.component, options.loras, open));
+        ConvertReport own = TRY(convert_component(work, own_options));
         auto made = component_report(work, ComponentAction::kConverted, own);
         add_component(report, work, std::move(own));
         return made;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/lora/merge.h"
 #include "jobs/pipeline/convert_component.h"
 #include "jobs/pipeline/write_pipeline.h"
 #include "jobs/quantize/report.h"
@@ -46,9 +47,15 @@ Result<void> check_options(const PipelineInput& input, const QuantizeOptions& op
   return {};
 }
 
-// The values of a model, which may be quantized.
-Result<Model> open_decoded(const std::string& path, const OpenOptions& options) {
-  return decode(TRY(Weights::open(path, options)));
+// The values of a component, with the adapters that are for it.
+Result<Model> open_component(const Component& component, std::span<const Lora> loras, const OpenOptions& open) {
+  return open_merged(component.path, TRY(loras_for(component, loras, open)), open);
+}
+
+// The same for a component that is not quantized, whose tensors may be anything.
+Result<Model> open_unquantized(const Component& component, std::span<const Lora> loras, const OpenOptions& open) {
+  const auto own = TRY(loras_for(component, loras, open));
+  return own.empty() ? Model::open(component.path, open) : open_merged(component.path, own, open);
 }
 
 // A report under way: summarize_layers() sets what depends on all components.
@@ -98,8 +105,9 @@ void add_report(QuantizeReport& all, const ComponentWork& work, const Model& sou
 
 // A component that an earlier run has finished is measured on its files.
 Result<QuantizeReport> quantize_component(const ComponentWork& work, const QuantizeOptions& options) {
-  const Model model = TRY(open_decoded(work.component.path, work.open));
   QuantizeOptions own = options;
+  own.loras = TRY(loras_for(work.component, options.loras, work.open));
+  const Model model = TRY(open_merged(work.component.path, own.loras, work.open));
   own.work = work.work;
   own.resume = !work.record.empty();
   own.force = true;  // what is there already is of an earlier run
@@ -116,7 +124,9 @@ Result<QuantizeReport> quantize_component(const ComponentWork& work, const Quant
 Result<ComponentReport> write_component(const ComponentWork& work, const QuantizeOptions& options, QuantizeReport& all) {
   if (!work.component.is_denoiser) {
     const Model model = TRY(Model::open(work.component.path, work.open));
-    ConvertReport own = TRY(copy_component(work, {.sync = options.sync}));
+    const auto loras = TRY(loras_for(work.component, options.loras, work.open));
+    const ConvertOptions merging{.loras = loras, .sink = {.sync = options.sync}};
+    ConvertReport own = TRY(loras.empty() ? copy_component(work, merging.sink) : convert_component(work, merging));
     auto made = component_report(work, ComponentAction::kUnquantized, own);
     add_report(all, work, model, std::move(own));
     return made;
@@ -137,9 +147,13 @@ Result<bool> is_finished(const PipelineInput& input, const std::string& director
   if (!options.resume || !is_newer_than_sources(input, directory)) return false;
   for (std::size_t i = 0; i < input.components.size(); ++i) {
     const Component& component = input.components[i];
-    if (!component.has_weights || !component.is_denoiser) continue;
-    const Model model = TRY(open_decoded(component.path, input.open[i]));
-    if (!TRY(is_up_to_date(model, fmt::format("{}/{}", directory, component.name), options))) return false;
+    if (!component.has_weights) continue;
+    QuantizeOptions own = options;
+    own.loras = TRY(loras_for(component, options.loras, input.open[i]));
+    if (!component.is_denoiser && !own.loras.empty()) return false;  // nothing records what was merged
+    if (!component.is_denoiser) continue;
+    const Model model = TRY(open_merged(component.path, own.loras, input.open[i]));
+    if (!TRY(is_up_to_date(model, fmt::format("{}/{}", directory, component.name), own))) return false;
   }
   return true;
 }
@@ -191,6 +205,7 @@ Result<QuantizeReport> quantize_pipeline(const std::string& pipeline, const std:
   TRY(validate(options.config));
   const PipelineInput input = TRY(open_pipeline(pipeline, open));
   TRY(check_options(input, options));
+  TRY(check_roles(input.components, options.loras, open));
   TRY(check_pipeline_output(input, directory, options.force));
   if (TRY(is_finished(input, directory, options))) return report_finished(input, directory);
   QuantizeReport report;
@@ -207,7 +222,7 @@ Result<QuantizeReport> quantize_pipeline(const std::string& pipeline, const std:
 Result<QuantizeReport> quantize_path(const std::string& source, const std::string& directory, const QuantizeOptions& options,
                                      const OpenOptions& open) {
   TRY(validate(options.config));
-  const auto model = open_decoded(source, open);
+  const auto model = open_merged(source, options.loras, open);
   if (model) return quantize_model(*model, directory, options);
   if (TRY(is_pipeline_instead(model.error(), source, open))) return quantize_pipeline(source, directory, options, open);
   return std::unexpected(model.error());
@@ -215,7 +230,7 @@ Result<QuantizeReport> quantize_path(const std::string& source, const std::strin
 
 Result<QuantizeReport> validate_path(const std::string& original, const std::string& quantized, const ValidateOptions& options,
                                      const OpenOptions& open) {
-  const auto model = open_decoded(original, open);
+  const auto model = open_merged(original, options.loras, open);
   if (model) {
     ValidateOptions own = options;  // the other may be a pipeline as well
     if (!open.component.empty() && !TRY(list_components(quantized, options.open)).empty()) own.open.component = open.component;
@@ -230,6 +245,7 @@ Result<QuantizePlan> plan_quantize_pipeline(const std::string& pipeline, const s
   TRY(validate(options.config));
   const PipelineInput input = TRY(open_pipeline(pipeline, open));
   TRY(check_options(input, options));
+  TRY(check_roles(input.components, options.loras, open));
   TRY(check_pipeline_output(input, directory, options.force));
   QuantizePlan all;
   for (std::size_t i = 0; i < input.components.size(); ++i) {
@@ -246,7 +262,10 @@ Result<QuantizePlan> plan_quantize_pipeline(const std::string& pipeline, const s
       all.bytes += model.file_size();
       continue;
     }
-    QuantizePlan own = TRY(plan_quantize(TRY(open_decoded(work.component.path, work.open)), work.out, options));
+    QuantizeOptions own_options = options;
+    own_options.loras = TRY(loras_for(work.component, options.loras, work.open));
+    const Model merged = TRY(open_merged(work.component.path, own_options.loras, work.open));
+    QuantizePlan own = TRY(plan_quantize(merged, work.out, own_options));
     all.components.push_back(component_report(work, action, own.layers.size(), own.bytes));
     all.source_bytes += own.source_bytes;
     all.bytes += own.bytes;
@@ -279,9 +298,9 @@ Result<QuantizeReport> validate_pipeline(const std::string& original, const std:
     if (!work.component.has_weights) continue;
     const bool is_plain = TRY(Weights::open(written->path, plain)).scheme() == "plain";
     if (is_plain) {
-      TRY(compare_plain(work, TRY(Model::open(work.component.path, work.open)), all));
+      TRY(compare_plain(work, TRY(open_unquantized(work.component, options.loras, work.open)), all));
     } else {
-      const Model model = TRY(open_decoded(work.component.path, work.open));
+      const Model model = TRY(open_component(work.component, options.loras, work.open));
       add_report(
           all, work,
           TRY(validate_model(model, written->path, {.open = plain, .min_accuracy = options.min_accuracy, .work = options.work})));

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "model/adapter.h"
 #include "model/layer_names.h"
+#include "model/state.h"
 #include "plan/type_settings.h"
 #include "scheme/foreign.h"
 
@@ -49,6 +50,13 @@ Result<void> refuse_adapter(const Model& model) {
 }
 
 }  // namespace
+
+std::vector<std::string> QuantizeInput::notes() const {
+  const auto& decoded = ModelAccess::decoded(source);
+  std::vector<std::string> all = decoded ? decoded->notes : std::vector<std::string>();
+  all.insert(all.end(), arrangement.notes.begin(), arrangement.notes.end());
+  return all;
+}
 
 Result<QuantizeInput> make_input(const Model& source, const QuantizeOptions& options) {
   TRY(validate(options.config));

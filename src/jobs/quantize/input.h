@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include <ballast/model.h>
 #include <ballast/quantize.h>
 
@@ -14,6 +17,8 @@ struct QuantizeInput {
   QuantizeOptions options;     // also leaves unquantized what mlx-lm cannot hold quantized
 
   const Model& model() const { return arrangement.model_or(source); }
+  // What was merged and arranged, for the user.
+  std::vector<std::string> notes() const;
 };
 
 // Refuses settings that are invalid, and models whose tensors are not the values of weights.

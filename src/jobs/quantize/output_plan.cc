@@ -89,7 +89,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
   if (options.resume) output.resume_key = TRY(make_resume_key(coder, output.key));
   if (const Folder* const folder = ModelAccess::folder(model)) {
     auto companions = TRY(find_companions(*folder, ModelAccess::stored_files(model), {}));
-    if (ModelAccess::decoded(model)) TRY(drop_quantization(companions));
+    if (ModelAccess::is_dequantized(model)) TRY(drop_quantization(companions));
     leave_out_quantization(companions);
     output.companions = std::move(companions.files);
     output.not_copied = std::move(companions.not_copied);
@@ -123,7 +123,7 @@ bool is_finished(const std::string& directory, const OutputPlan& output, const L
   };
   const auto statistics =
       coder.calibration() != nullptr ? coder.calibration()->statistics().file().files() : std::span<const ModelFile>();
-  return std::ranges::all_of(coder.source().files(), is_older, &ModelFile::path) &&
+  return std::ranges::all_of(ModelAccess::input_files(coder.source()), is_older, &ModelFile::path) &&
          std::ranges::all_of(statistics, is_older, &ModelFile::path) &&
          std::ranges::all_of(reader_of(*written).files(), is_older, &ModelFile::path) &&
          std::ranges::all_of(output.companions, is_there);

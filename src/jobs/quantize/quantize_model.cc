@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/lora/merge.h"
 #include "jobs/quantize/choose_layers.h"
 #include "jobs/quantize/input.h"
 #include "jobs/quantize/output_plan.h"
@@ -264,11 +265,10 @@ Result<void> check_directory(const Model& model, const std::string& directory) {
     return fail(Errc::kInvalidArgument, "{}: a quantized model is a directory; give a name without {}", escape(directory),
                 suffix);
   }
-  const auto& decoded = ModelAccess::decoded(model);
-  for (const ModelFile& file : decoded ? std::span<const ModelFile>(decoded->files) : model.files()) {
+  for (const std::string& file : ModelAccess::stored_files(model)) {
     std::error_code different;
-    if (!fs::exists(file.path, different)) continue;  // a model in memory
-    const fs::path folder = fs::path(file.path).parent_path();
+    if (!fs::exists(file, different)) continue;  // a model in memory
+    const fs::path folder = fs::path(file).parent_path();
     if (!fs::equivalent(folder.empty() ? "." : folder, directory, different) || different) continue;
     return fail(Errc::kInvalidArgument, "{}: the model is read from here; give another output directory", escape(directory));
   }
@@ -290,6 +290,7 @@ Result<void> check_before_tokens(const Model& model, const std::string& director
 
 Result<QuantizeReport> quantize_model(const Model& model, const std::string& directory, const QuantizeOptions& options) {
   TRY(validate(options.config));
+  TRY(check_merged(model, options.loras));
   TRY(check_directory(model, directory));
   if (options.calibration_tokens != nullptr) {
     TRY(check_before_tokens(model, directory, options));
@@ -305,7 +306,8 @@ Result<QuantizeReport> quantize_model(const Model& model, const std::string& dir
     report = TRY(write_output(prepared, directory, input.options));
   }
   report.modality = prepared.modality;
-  report.notes.insert(report.notes.begin(), input.arrangement.notes.begin(), input.arrangement.notes.end());
+  const std::vector<std::string> notes = input.notes();
+  report.notes.insert(report.notes.begin(), notes.begin(), notes.end());
   report.left_out = input.arrangement.left_out;
   return report;
 }
@@ -317,6 +319,7 @@ Result<bool> is_up_to_date(const Model& model, const std::string& directory, con
 }
 
 Result<QuantizePlan> plan_quantize(const Model& model, const std::string& directory, const QuantizeOptions& options) {
+  TRY(check_merged(model, options.loras));
   TRY(check_directory(model, directory));
   if (options.calibration_tokens != nullptr) return plan_with_tokens(model, directory, options);
   const QuantizeInput input = TRY(make_input(model, options));
@@ -325,7 +328,7 @@ Result<QuantizePlan> plan_quantize(const Model& model, const std::string& direct
   const Plan chosen = TRY(choose(prepared.plan, prepared.coder, fit, prepared.threads));
   QuantizePlan described = describe_plan(prepared.coder, with_layers(prepared.output, prepared.coder, chosen, 1),
                                          prepared.modality, fit ? std::optional(fit->expected()) : std::nullopt);
-  described.notes = input.arrangement.notes;
+  described.notes = input.notes();
   described.left_out = input.arrangement.left_out;
   return described;
 }

@@ -51,7 +51,8 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
       std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is not copied; the output has its own", kParquetMetadataFile));
   }
-  if (const auto& decoded = ModelAccess::decoded(finished.coder.model())) {
+  if (ModelAccess::is_dequantized(finished.coder.model())) {
+    const auto& decoded = ModelAccess::decoded(finished.coder.model());
     warnings.push_back(fmt::format("{} weights were dequantized first", decoded->scheme));
     if (auto left_out = describe_dropped(decoded->dropped); !left_out.empty()) warnings.push_back(std::move(left_out));
   }
