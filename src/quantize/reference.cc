@@ -194,6 +194,7 @@ ReferenceGroup hqq(const RowFormat& format, std::span<const float> values, std::
 
 ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
                                      std::span<const float> importance, std::span<std::uint8_t> codes) {
+  if (has_whole_zero(format.affine)) return quantize_whole_zero_by_reference(method, format, values, importance, codes);
   switch (method) {
     case QuantizeMethod::kRtn: return rtn(format, values, codes);
     case QuantizeMethod::kSearch:
