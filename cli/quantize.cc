@@ -345,10 +345,19 @@ void add_quantize(CLI::App& app, Run& run) {
   field("--group-size", "group_size", "N", "Share a scale among N weights: 32, 64, 128, or 256 in Parquet",
         {"32", "64", "128", "256"});
   field("--type", "type", "TYPE",
-        "Store weights as int (default), or as mxfp4, mxfp8 or nvfp4, which fix bits and group size; mlx only",
-        {"int", "mxfp4", "mxfp8", "nvfp4"});
-  field("--format", "format", "FORMAT", "Write parquet (default; for Ballast and data tools) or mlx (for MLX and mlx-lm)",
-        {"parquet", "mlx"});
+        "Store weights as int (default), or as fp8, mxfp4, mxfp8 or nvfp4, which fix bits and group size; not in Parquet",
+        {"int", "fp8", "mxfp4", "mxfp8", "nvfp4"});
+  field(
+      "--format", "format", "FORMAT",
+      "Write parquet (default; for Ballast and data tools), mlx (for MLX and mlx-lm), or compressed-tensors or hf-fp8 (for vLLM, "
+      "SGLang and transformers)",
+      {"parquet", "mlx", "compressed-tensors", "hf-fp8"});
+  field("--strategy", "strategy", "NAME", "Share a scale in compressed-tensors among a group (default), channel, tensor or block",
+        {"tensor", "channel", "group", "block"});
+  options->settings.options["asymmetric"] = "--asymmetric";
+  command->add_flag_callback(
+      "--asymmetric", [options] { options->settings.fields["asymmetric"] = std::string("true"); },
+      "Store zero points in compressed-tensors");
   field("--method", "method", "METHOD",
         "Choose scales by auto (default; for the best outputs), search (for the least error of the weights), rtn (fast, as MLX "
         "rounds) or hqq",

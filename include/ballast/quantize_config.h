@@ -17,11 +17,14 @@
 
 namespace ballast {
 
-enum class QuantizeFormat { kParquet, kMlx };
+enum class QuantizeFormat { kParquet, kMlx, kCompressedTensors, kHfFp8 };
+// The values that share a scale: all of a tensor, a row, part of a row, or 128 × 128 of a matrix.
+enum class Strategy { kTensor, kChannel, kGroup, kBlock };
 enum class Profile { kEdge, kLocal, kCloud };
 enum class Recipe { kUniform, kMixed2And6, kMixed3And4, kMixed3And6, kMixed4And6 };
 
-std::string_view name(QuantizeFormat format);  // parquet, mlx
+std::string_view name(QuantizeFormat format);  // parquet, mlx, compressed-tensors, hf-fp8
+std::string_view name(Strategy strategy);      // tensor, channel, group, block
 std::string_view name(Profile profile);        // edge, local, cloud
 std::string_view name(Recipe recipe);          // uniform, mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6
 
@@ -51,11 +54,14 @@ struct QuantizeConfig {
   static Result<QuantizeConfig> from_yaml(const std::string& path);
 
   StartingProfile deployment_profile;
-  unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8
-  unsigned group_size = 128;  // 32, 64, 128 or 256; MLX does not support 256
+  unsigned bit_width = 4;     // 2, 3, 4, 5, 6 or 8; also 7 in compressed-tensors
+  unsigned group_size = 128;  // 32, 64, 128 or, in Parquet, 256
   // All but kInt fix bits and group size, which must then be those of the type, or those of the profile, which do not count. They
-  // need the format kMlx, and have neither hqq, nor a recipe, nor a target size.
+  // have neither hqq, nor a recipe, nor a target size. Parquet has none of them, MLX has no kFp8, and kHfFp8 is kFp8.
   QuantizeType type = QuantizeType::kInt;
+  // kCompressedTensors only. Default: kGroup for integers, kChannel for kFp8; other types have none.
+  std::optional<Strategy> strategy;
+  bool asymmetric = false;  // kCompressedTensors with kInt only: store zero points
   QuantizeMethod method = QuantizeMethod::kAuto;
   QuantizeFormat format = QuantizeFormat::kParquet;
   Recipe recipe = Recipe::kUniform;

@@ -3,7 +3,6 @@
 #include <mutex>
 #include <optional>
 
-#include <ballast/convert.h>
 #include <ballast/quantize.h>
 
 #include "base/block_loop.h"
@@ -37,7 +36,6 @@ struct LayerBlock {
 
 struct Buffers {
   std::vector<std::byte> original;
-  std::vector<float> weights;
   std::vector<float> decoded;
   std::vector<std::byte> packed;
   std::vector<float> scales;
@@ -105,7 +103,7 @@ class Validation {
     constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       LayerPair& pair = pairs_[i];
-      std::uint64_t most = rows_of_block(quantized_.format(*pair.quantized).columns);
+      std::uint64_t most = quantized_.format(*pair.quantized).block_rows();
       if (!pair.quantized->is_quantized()) {
         pair.rows = pair.original->bytes();
         pair.row_bytes = 1;
@@ -147,13 +145,11 @@ class Validation {
   Result<void> compare_decoded(std::size_t index, Buffers& buffers) {
     const LayerBlock& block = blocks_[index];
     const LayerPair& pair = pairs_[block.pair];
-    const std::uint64_t count = block.rows * quantized_.format(*pair.quantized).columns;
-    buffers.weights.resize(count);
-    buffers.decoded.resize(count);
-    TRY(convert_values(pair.original->dtype, buffers.original, DType::kF32, std::as_writable_bytes(std::span(buffers.weights))));
+    const RowFormat& format = quantized_.format(*pair.quantized);
+    buffers.decoded.resize(block.rows * format.columns);
     TRY(quantized_.read_rows(*pair.quantized, block.first_row, block.rows, DType::kF32,
                              std::as_writable_bytes(std::span(buffers.decoded))));
-    add_errors(buffers.weights, buffers.decoded, sums_[index]);
+    sums_[index] = compare_decoded_rows(format, pair.original->dtype, buffers.original, buffers.decoded);
     return check_finite(index);
   }
 

@@ -47,6 +47,13 @@ struct GroupSizes {
   static std::string text() { return Named::text(); }
 };
 
+// validate() accepts 7 for the format that has it.
+struct BitWidths {
+  using Named = OneOf<2, 3, 4, 5, 6, 8>;
+  static bool has(unsigned value) { return value == 7 || Named::has(value); }
+  static std::string text() { return Named::text(); }
+};
+
 struct AboveZero {
   static bool has(double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }
   static std::string text() { return "a number above 0"; }
@@ -312,7 +319,7 @@ struct PairsField {
 };
 
 template <class Kind>
-constexpr ConfigField field(std::string_view name, std::string_view unrecorded = {}) {
+constexpr ConfigField field(std::string_view name, std::optional<std::string_view> unrecorded = std::nullopt) {
   return {.name = name, .set = Kind::set, .check = Kind::check, .get = Kind::get, .unrecorded = unrecorded};
 }
 
@@ -324,11 +331,13 @@ using Toggle = TrueOrFalse;
 
 constexpr std::array kFields{
     field<ProfileField>("deployment_profile"),
-    field<WordField<&Config::bit_width, OneOf<2, 3, 4, 5, 6, 8>>>("bit_width"),
+    field<WordField<&Config::bit_width, BitWidths>>("bit_width"),
     field<WordField<&Config::group_size, GroupSizes>>("group_size"),
     field<WordField<&Config::type, Words<QuantizeType::kInt, QuantizeType::kNvfp4>>>("type", "int"),
+    field<WordField<&Config::strategy, Words<Strategy::kTensor, Strategy::kBlock>>>("strategy", ""),
+    field<WordField<&Config::asymmetric, Toggle>>("asymmetric", "false"),
     field<WordField<&Config::method, Words<QuantizeMethod::kAuto, QuantizeMethod::kHqq>>>("method"),
-    field<WordField<&Config::format, Words<QuantizeFormat::kParquet, QuantizeFormat::kMlx>>>("format"),
+    field<WordField<&Config::format, Words<QuantizeFormat::kParquet, QuantizeFormat::kHfFp8>>>("format"),
     field<WordField<&Config::recipe, Words<Recipe::kUniform, Recipe::kMixed4And6>>>("recipe"),
     field<WordField<&Config::modality, Words<Modality::kText, Modality::kAudio>>>("modality"),
     field<WordField<&Config::min_accuracy, FromTo<0, 1>>>("min_accuracy"),
@@ -357,7 +366,7 @@ ConfigValue ConfigField::empty_value() const {
 bool ConfigField::is_recorded(const QuantizeConfig& config) const {
   const ConfigValue value = get(config);
   const auto* const word = std::get_if<std::string>(&value);
-  return unrecorded.empty() || word == nullptr || *word != unrecorded;
+  return !unrecorded || word == nullptr || *word != *unrecorded;
 }
 
 std::span<const ConfigField> config_fields() { return kFields; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,7 +19,7 @@ struct ConfigField {
   // The inverse of set(). An unset optional is an empty word.
   ConfigValue (*get)(const QuantizeConfig& config);
   // A value that the keys and the metadata of outputs leave out: these stay as they were before the field existed.
-  std::string_view unrecorded;
+  std::optional<std::string_view> unrecorded;
 
   // An empty word, list or mapping, by the type of the field.
   ConfigValue empty_value() const;

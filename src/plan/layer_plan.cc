@@ -12,7 +12,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "model/layer_names.h"
+#include "plan/fused_layers.h"
 #include "plan/mixed_bits.h"
+#include "plan/type_settings.h"
 #include "scheme/scheme.h"
 
 namespace ballast {
@@ -188,13 +190,17 @@ class Planner {
     if (!matrix || by_name || by_pattern || width == kUnquantized || skipped) return LayerPlan{};
     LayerPlan plan{.bits = width,
                    .group_size = config_.group_size,
+                   .strategy = strategy_of(config_),
+                   .is_asymmetric = config_.asymmetric,
                    .least_bits = width,
                    .is_fixed = named.has_value(),
                    .rows = matrix->rows,
-                   .columns = matrix->columns};
+                   .columns = matrix->columns,
+                   .restore = {}};
     if (!named) choose_storage(tensor.name, plan);
-    if (!named && (is_mask(tensor) || matrix->columns == 1 || grows(tensor, plan))) return LayerPlan{};
-    TRY(scheme_.check_groups(tensor, *matrix, plan.group_size));
+    plan.group_size = group_size_of(plan);
+    if (!named && (is_mask(tensor) || matrix->columns == 1 || !plan.is_quantized() || grows(tensor, plan))) return LayerPlan{};
+    if (plan.strategy == Strategy::kGroup) TRY(scheme_.check_groups(tensor, *matrix, plan.group_size));
     return plan;
   }
 
@@ -217,16 +223,24 @@ class Planner {
     return {keys.begin(), keys.end()};
   }
 
-  // Float types have no width of their own for layers that need more bits. These get 8-bit integers, as in mlx-lm.
+  // Columns that share a scale.
+  static unsigned group_size_of(const LayerPlan& plan) {
+    if (plan.strategy == Strategy::kGroup) return plan.group_size;
+    const std::uint64_t most = plan.strategy == Strategy::kBlock ? kScaleBlock : plan.columns;
+    return static_cast<unsigned>(std::min(most, plan.columns));
+  }
+
+  // Float types have no width of their own for layers that need more bits. These get 8-bit integers, as in mlx-lm, or stay as
+  // they are in formats whose layers all have one type.
   void choose_storage(std::string_view tensor, LayerPlan& plan) const {
     plan.least_bits = least_bits(tensor);
     const FloatType* const type = float_type(config_.type);
     if (type == nullptr) {
       plan.bits = std::max(default_bits(tensor), plan.least_bits);
-    } else if (plan.least_bits == kHigh) {
+    } else if (plan.least_bits == kHigh && config_.format == QuantizeFormat::kMlx) {
       plan.bits = kHigh;
       plan.group_size = plan.columns % 64 == 0 ? 64 : 32;
-    } else {
+    } else if (plan.least_bits <= type->bits) {
       plan.bits = type->bits;
       plan.group_size = type->group_size;
       plan.type = type->type;
@@ -235,13 +249,7 @@ class Planner {
 
   // Whether codes and parameters take as much room as the values.
   bool grows(const TensorInfo& tensor, const LayerPlan& plan) const {
-    const FloatType* const type = float_type(plan.type);
-    const RowFormat format{.columns = plan.columns,
-                           .bits = plan.bits,
-                           .group_size = plan.group_size,
-                           .affine = type == nullptr ? scheme_.affine() : Affine::kScale,
-                           .parameters = type == nullptr ? scheme_.parameter_dtype(tensor.dtype) : type->scales};
-    return plan.rows * format.stored_bytes() >= tensor.bytes();
+    return plan.rows * layout_of(scheme_, tensor, plan).format().stored_bytes() >= tensor.bytes();
   }
 
   unsigned default_bits(std::string_view tensor) const { return mixed_ ? mixed_->bits(tensor) : config_.bit_width; }
@@ -281,12 +289,32 @@ Result<Plan> Plan::make(const Model& model, const QuantizeConfig& config) {
   // First, because a name that matches nothing may be the cause of the other error.
   if (const auto used = planner->check_used(); !used) return fail_at(path, used.error());
   if (error) return fail_at(path, std::move(*error));
-  return Plan(std::move(plans));
+  Plan plan(std::move(plans));
+  if (scheme_of(config.format).has_fused_layers()) {
+    for (std::vector<std::size_t>& tensors : find_fused(model)) {
+      if (auto alike = check_fused(model, plan.layers_, tensors); !alike) return fail_at(path, alike.error());
+      if (plan[tensors.front()].is_quantized()) plan.fused_.push_back(std::move(tensors));
+    }
+  }
+  std::vector<unsigned> bits;
+  for (const LayerPlan& layer : plan.layers_) bits.push_back(layer.bits);
+  return plan.with_bits(bits);
 }
 
 Plan Plan::with_bits(std::span<const unsigned> bits) const {
   Plan changed = *this;
   for (std::size_t i = 0; i < bits.size(); ++i) changed.layers_[i].bits = bits[i];
+  for (const std::vector<std::size_t>& tensors : fused_) {
+    unsigned most = 0;
+    for (const std::size_t i : tensors) most = std::max(most, bits[i]);
+    for (const std::size_t i : tensors) changed.layers_[i].bits = most;
+  }
+  return changed;
+}
+
+Plan Plan::with_whole_scales(std::span<const float> scales) const {
+  Plan changed = *this;
+  for (std::size_t i = 0; i < scales.size(); ++i) changed.layers_[i].whole_scale = scales[i];
   return changed;
 }
 
@@ -299,9 +327,30 @@ Plan Plan::with_column_scales(std::vector<std::vector<float>> scales) const {
 const WritableScheme& scheme_of(QuantizeFormat format) {
   switch (format) {
     case QuantizeFormat::kMlx: return mlx_scheme();
+    case QuantizeFormat::kCompressedTensors: return writable_compressed_tensors();
+    case QuantizeFormat::kHfFp8: return writable_fp8();
     case QuantizeFormat::kParquet: break;
   }
   return parquet_scheme();
+}
+
+WeightLayout layout_of(const WritableScheme& scheme, const TensorInfo& tensor, const LayerPlan& plan) {
+  const FloatType* const floats = float_type(plan.type);
+  return {.name = std::string(tensor.name),
+          .dtype = tensor.dtype,
+          .shape = {tensor.shape.begin(), tensor.shape.end()},
+          .rows = plan.rows,
+          .columns = plan.columns,
+          .bits = plan.bits,
+          .group_size = plan.group_size,
+          .affine = floats == nullptr ? scheme.affine(plan.is_asymmetric) : Affine::kScale,
+          .parameters = floats != nullptr && floats->scales ? *floats->scales : scheme.parameter_dtype(tensor.dtype),
+          .type = plan.type,
+          .strategy = plan.strategy,
+          .power_rule = scheme.power_rule(),
+          .is_aligned = scheme.is_aligned(),
+          .whole_scale = plan.whole_scale,
+          .restore = plan.restore};
 }
 
 }  // namespace ballast

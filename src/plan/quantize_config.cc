@@ -76,8 +76,13 @@ Result<ConfigValue> parse_line(const ConfigField& field, std::string_view text) 
 }  // namespace
 
 std::string_view name(QuantizeFormat format) {
-  constexpr std::array<std::string_view, 2> kNames{"parquet", "mlx"};
+  constexpr std::array<std::string_view, 4> kNames{"parquet", "mlx", "compressed-tensors", "hf-fp8"};
   return kNames[static_cast<std::size_t>(format)];
+}
+
+std::string_view name(Strategy strategy) {
+  constexpr std::array<std::string_view, 4> kNames{"tensor", "channel", "group", "block"};
+  return kNames[static_cast<std::size_t>(strategy)];
 }
 
 std::string_view name(Profile profile) {
@@ -139,7 +144,7 @@ Result<QuantizeConfig> make_quantize_config(std::span<const ConfigFields> source
   const auto is_given = [&](std::string_view name) {
     return std::ranges::any_of(sources, [&](const ConfigFields& source) { return source.contains(name); });
   };
-  TRY(check_given(config, {.bit_width = is_given("bit_width"), .group_size = is_given("group_size")}));
+  TRY(check_given(config, {.bit_width = is_given("bit_width"), .group_size = is_given("group_size"), .type = is_given("type")}));
   TRY(validate(config));
   return with_numbers_of_type(std::move(config));
 }
@@ -148,13 +153,7 @@ Result<void> validate(const QuantizeConfig& config) {
   for (const ConfigField& field : config_fields()) {
     TRY(field.check(field.name, config));
   }
-  TRY(check_type(config));
-  constexpr unsigned kLargestOfMlx = 128;
-  if (config.type == QuantizeType::kInt && config.format == QuantizeFormat::kMlx && config.group_size > kLargestOfMlx) {
-    return fail(Errc::kInvalidArgument, "group_size is {}{}, with format mlx it must be 32, 64 or 128", config.group_size,
-                Profile(config.deployment_profile) == Profile::kEdge ? " in the profile edge" : "");
-  }
-  return {};
+  return check_type(config);
 }
 
 }  // namespace ballast

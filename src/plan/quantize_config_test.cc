@@ -172,7 +172,7 @@ TEST(QuantizeConfig, ErrorsListAllowedValues) {
   EXPECT_EQ(complaint("bit_width", "7"), "bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(complaint("group_size", "100"), "group_size is 100, it must be 32, 64, 128 or 256");
   EXPECT_EQ(complaint("method", "gptq"), "method is 'gptq', it must be auto, rtn, search or hqq");
-  EXPECT_EQ(complaint("format", "gguf"), "format is 'gguf', it must be parquet or mlx");
+  EXPECT_EQ(complaint("format", "gguf"), "format is 'gguf', it must be parquet, mlx, compressed-tensors or hf-fp8");
   EXPECT_EQ(complaint("recipe", "mixed_2_4"),
             "recipe is 'mixed_2_4', it must be uniform, mixed_2_6, mixed_3_4, mixed_3_6 or mixed_4_6");
   EXPECT_EQ(complaint("modality", "unknown"), "modality is 'unknown', it must be text, code, image or audio");

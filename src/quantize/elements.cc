@@ -52,8 +52,21 @@ HWY_INLINE ScaleCodes e8m0_scales(const Wide& largest, float largest_element, DT
   return out;
 }
 
-HWY_INLINE ScaleCodes e4m3_scales(const Wide& largest) {
-  const Wide quotient = smaller(largest / all(kLargestElement<Element::kFloat4>), all(kLargestElement<Element::kFloat8>));
+// The power of two that compressed-tensors takes.
+HWY_INLINE ScaleCodes e8m0_scales_that_clip(const Wide& largest, float largest_element) {
+  const Lanes32 d;
+  const int offset = largest_element > 6 ? 8 : 2;
+  ScaleCodes out;
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const auto exponent = hn::ShiftRight<23>(hn::Add(hn::BitCast(d, largest.part[i]), hn::Set(d, 1 << 21)));
+    out.part[i] = hn::Max(hn::Sub(exponent, hn::Set(d, offset)), hn::Zero(d));
+  }
+  return out;
+}
+
+HWY_INLINE ScaleCodes e4m3_scales(const Wide& largest, float divisor) {
+  const Wide quotient =
+      smaller(largest / all(kLargestElement<Element::kFloat4>) * all(divisor), all(kLargestElement<Element::kFloat8>));
   ScaleCodes out;
   for (std::size_t i = 0; i < kParts; ++i) {
     out.part[i] = encode_f32<DType::kF8E4M3>(Lanes32(), hn::BitCast(Lanes32(), quotient.part[i]));
@@ -61,6 +74,7 @@ HWY_INLINE ScaleCodes e4m3_scales(const Wide& largest) {
   return out;
 }
 
+// As stored.
 template <DType kScales>
 HWY_INLINE Wide decode_scales(const ScaleCodes& codes) {
   Wide out;
@@ -70,9 +84,9 @@ HWY_INLINE Wide decode_scales(const ScaleCodes& codes) {
 
 // What values are multiplied by, for powers of two, or divided by. Nothing is left of a group whose scale is 0.
 template <DType kScales>
-HWY_INLINE Wide units_of(const ScaleCodes& codes) {
+HWY_INLINE Wide units_of(const ScaleCodes& codes, float divisor) {
   if constexpr (kScales == DType::kF8E4M3) {
-    const Wide scales = decode_scales<kScales>(codes);
+    const Wide scales = decode_scales<kScales>(codes) / all(divisor);
     return choose(all(0) < scales, scales, all(std::numeric_limits<float>::infinity()));
   } else {
     const Lanes32 d;
@@ -93,11 +107,14 @@ struct Kind {
 };
 
 template <class Kind>
-HWY_INLINE ScaleCodes scales_by_largest(const Wide& largest, DType weights) {
-  if constexpr (Kind::kIsPowerOfTwo) {
-    return e8m0_scales(largest, kLargestElement<Kind::kElement>, weights);
+HWY_INLINE ScaleCodes scales_by_largest(const RowFormat& format, const Wide& largest, DType weights) {
+  constexpr float kMost = kLargestElement<Kind::kElement>;
+  if constexpr (!Kind::kIsPowerOfTwo) {
+    return e4m3_scales(largest, format.divisor());
+  } else if (format.power_rule == PowerRule::kClipsQuarter) {
+    return e8m0_scales_that_clip(largest, kMost);
   } else {
-    return e4m3_scales(largest);
+    return e8m0_scales(largest, kMost, weights);
   }
 }
 
@@ -119,11 +136,11 @@ HWY_INLINE void round_some(const GroupRun& run, std::size_t begin, std::size_t g
   const std::size_t size = run.format.group_size;
   alignas(64) std::array<float, kWide> lanes{};
   for (std::size_t i = 0; i < groups; ++i) lanes[i] = largest_of(run.values + (begin + i) * size, size);
-  const ScaleCodes codes = scales_by_largest<Kind>(load_wide(lanes.data()), run.weights);
+  const ScaleCodes codes = scales_by_largest<Kind>(run.format, load_wide(lanes.data()), run.weights);
   store_wide(decode_scales<Kind::kScales>(codes), lanes.data());
   std::copy_n(lanes.begin(), groups, run.scales + begin);
   std::fill_n(run.offsets + begin, groups, 0.0F);
-  store_wide(units_of<Kind::kScales>(codes), lanes.data());
+  store_wide(units_of<Kind::kScales>(codes, run.format.divisor()), lanes.data());
   for (std::size_t i = 0; i < groups; ++i) {
     prefetch_next(run, begin + i);
     store_elements<Kind>(run.values + (begin + i) * size, size, lanes[i], run.codes + (begin + i) * size);
@@ -163,7 +180,7 @@ HWY_INLINE int search_power(const float* values, const float* importance, std::s
 
 // The best of sixteen E4M3 scales around that of the largest value, one a lane.
 template <class Kind>
-HWY_INLINE int search_e4m3(const float* values, const float* importance, std::size_t count, int plain) {
+HWY_INLINE int search_e4m3(const float* values, const float* importance, std::size_t count, int plain, float divisor) {
   constexpr int kPlain = 7;  // its lane
   constexpr int kMost = 0x7e;
   const Lanes32 d;
@@ -172,7 +189,7 @@ HWY_INLINE int search_e4m3(const float* values, const float* importance, std::si
     const auto code = hn::Iota(d, plain - kPlain + static_cast<int>(i * kPart));
     codes.part[i] = hn::Min(hn::Max(code, hn::Zero(d)), hn::Set(d, kMost));
   }
-  const Wide scale = decode_scales<Kind::kScales>(codes);
+  const Wide scale = decode_scales<Kind::kScales>(codes) / all(divisor);
   const Wide inverse = choose(all(0) < scale, all(1) / scale, all(0));
   Wide error = all(0);
   for (std::size_t i = 0; i < count; ++i) {
@@ -195,26 +212,28 @@ HWY_INLINE void search_some(const GroupRun& run, std::size_t begin, std::size_t 
   alignas(64) std::array<float, kWide> lanes{};
   alignas(64) std::array<std::int32_t, kWide> codes{};
   for (std::size_t i = 0; i < groups; ++i) lanes[i] = largest_of(run.values + (begin + i) * size, size);
-  ScaleCodes scales = scales_by_largest<Kind>(load_wide(lanes.data()), DType::kF32);
+  RowFormat format = run.format;
+  format.power_rule = PowerRule::kClipsNothing;  // the search begins there
+  ScaleCodes scales = scales_by_largest<Kind>(format, load_wide(lanes.data()), DType::kF32);
   for (std::size_t i = 0; i < kParts; ++i) hn::StoreU(scales.part[i], Lanes32(), codes.data() + i * kPart);
   for (std::size_t i = 0; i < groups; ++i) {
     if (lanes[i] == 0) continue;
     const std::size_t at = (begin + i) * size;
     const float* const importance = run.importance == nullptr ? nullptr : run.importance + at;
     codes[i] = Kind::kIsPowerOfTwo ? search_power<Kind>(run.values + at, importance, size, codes[i])
-                                   : search_e4m3<Kind>(run.values + at, importance, size, codes[i]);
+                                   : search_e4m3<Kind>(run.values + at, importance, size, codes[i], run.format.divisor());
   }
   for (std::size_t i = 0; i < kParts; ++i) scales.part[i] = hn::LoadU(Lanes32(), codes.data() + i * kPart);
   store_wide(decode_scales<Kind::kScales>(scales), lanes.data());
   std::copy_n(lanes.begin(), groups, run.scales + begin);
   std::fill_n(run.offsets + begin, groups, 0.0F);
-  store_wide(units_of<Kind::kScales>(scales), lanes.data());
+  store_wide(units_of<Kind::kScales>(scales, run.format.divisor()), lanes.data());
   for (std::size_t i = 0; i < groups; ++i) {
     store_elements<Kind>(run.values + (begin + i) * size, size, lanes[i], run.codes + (begin + i) * size);
   }
 }
 
-// Calls work(Kind) for the type of the run.
+// Calls work(Kind) for the type of the run, whose scales are not floats.
 template <class Work>
 HWY_INLINE void with_kind(const RowFormat& format, Work&& work) {
   if (format.element == Element::kFloat8) return work(Kind<Element::kFloat8, DType::kF8E8M0>());
@@ -226,6 +245,47 @@ void round_elements(const GroupRun& run) {
   for (std::size_t begin = 0; begin < run.groups; begin += kWide) {
     const std::size_t groups = std::min(kWide, run.groups - begin);
     with_kind(run.format, [&](auto kind) HWY_ATTR { round_some<decltype(kind)>(run, begin, groups); });
+  }
+}
+
+using FreeScale = Kind<Element::kFloat8, DType::kF32>;
+
+void raise_largest(const GroupRun& run, float* largest) {
+  const std::size_t size = run.format.group_size;
+  for (std::size_t i = 0; i < run.groups; ++i) largest[i] = std::max(largest[i], largest_of(run.values + i * size, size));
+}
+
+// Halving the largest value gains nothing more: the elements are floats as well.
+void scales_to_try(const RowFormat& format, float largest, float* scales) {
+  alignas(64) static constexpr std::array<float, kScalesToTry> kSteps{
+      1.0F,   1.046875F, 1.09375F, 1.140625F, 1.1875F, 1.234375F, 1.28125F, 1.328125F,
+      1.375F, 1.4375F,   1.5F,     1.5625F,   1.625F,  1.71875F,  1.8125F,  1.90625F};
+  const Wide plain = all(largest) / all(kLargestElement<Element::kFloat8>);
+  const Wide stored = snapped(plain * load_wide(kSteps.data()), format.parameters);
+  store_wide(choose(all(0) < stored, stored, all(least_scale(format.parameters))), scales);
+}
+
+void add_errors_of_scales(const GroupRun& run, const float* scales, float* errors) {
+  const std::size_t size = run.format.group_size;
+  for (std::size_t group = 0; group < run.groups; ++group, scales += kScalesToTry, errors += kScalesToTry) {
+    const Wide scale = load_wide(scales);
+    const Wide inverse = all(1) / scale;
+    Wide error = load_wide(errors);
+    for (std::size_t i = group * size; i < (group + 1) * size; ++i) {
+      const Wide value = magnitude(all(run.values[i]));
+      const Wide gap = value - nearest_element<FreeScale::kElement>(value * inverse) * scale;
+      error = error + (run.importance == nullptr ? gap : gap * all(run.importance[i])) * gap;
+    }
+    store_wide(error, errors);
+  }
+}
+
+void code_elements(const GroupRun& run) {
+  const std::size_t size = run.format.group_size;
+  std::fill_n(run.offsets, run.groups, 0.0F);
+  for (std::size_t i = 0; i < run.groups; ++i) {
+    prefetch_next(run, i);
+    store_elements<FreeScale>(run.values + i * size, size, run.scales[i], run.codes + i * size);
   }
 }
 
@@ -244,7 +304,19 @@ HWY_AFTER_NAMESPACE();
 namespace ballast {
 HWY_EXPORT(round_elements);
 HWY_EXPORT(search_elements);
+HWY_EXPORT(raise_largest);
+HWY_EXPORT(scales_to_try);
+HWY_EXPORT(add_errors_of_scales);
+HWY_EXPORT(code_elements);
 void round_elements(const GroupRun& run) { HWY_DYNAMIC_DISPATCH(round_elements)(run); }
 void search_elements(const GroupRun& run) { HWY_DYNAMIC_DISPATCH(search_elements)(run); }
+void raise_largest(const GroupRun& run, float* largest) { HWY_DYNAMIC_DISPATCH(raise_largest)(run, largest); }
+void scales_to_try(const RowFormat& format, float largest, float* scales) {
+  HWY_DYNAMIC_DISPATCH(scales_to_try)(format, largest, scales);
+}
+void add_errors_of_scales(const GroupRun& run, const float* scales, float* errors) {
+  HWY_DYNAMIC_DISPATCH(add_errors_of_scales)(run, scales, errors);
+}
+void code_elements(const GroupRun& run) { HWY_DYNAMIC_DISPATCH(code_elements)(run); }
 }  // namespace ballast
 #endif

@@ -36,7 +36,7 @@ RowFormat format_of(QuantizeType type, std::uint64_t columns) {
           .bits = of.bits,
           .group_size = of.group_size,
           .affine = Affine::kScale,
-          .parameters = of.scales,
+          .parameters = of.scales.value_or(DType::kF32),
           .element = of.element};
 }
 
@@ -52,6 +52,39 @@ Coded by_reference(QuantizeMethod method, const RowFormat& format, DType dtype, 
   return coded_by_reference(format, rows, importance, [&](auto values, auto weights, auto codes) {
     return quantize_elements_by_reference(method, format, dtype, values, weights, codes);
   });
+}
+
+// The values of a block are not adjacent, so they are collected.
+Coded bands_by_reference(QuantizeMethod method, const RowFormat& format, const std::vector<float>& rows,
+                         std::span<const float> importance) {
+  const std::size_t count = rows.size() / format.columns;
+  Coded coded{.packed = std::vector<std::byte>(count * format.packed_bytes()),
+              .scales = std::vector<float>(count * format.groups()),
+              .offsets = std::vector<float>(count * format.groups()),
+              .sums = {}};
+  for (std::size_t first = 0; first < count; first += format.band_rows) {
+    const std::size_t end = std::min<std::size_t>(first + format.band_rows, count);
+    for (std::size_t group = 0; group < format.groups(); ++group) {
+      const std::size_t begin = group * format.group_size;
+      const std::size_t width = std::min<std::size_t>(format.group_size, format.columns - begin);
+      std::vector<float> values;
+      std::vector<float> weights;
+      for (std::size_t row = first; row < end; ++row) {
+        const auto part = std::span(rows).subspan(row * format.columns + begin, width);
+        values.insert(values.end(), part.begin(), part.end());
+        weights.insert(weights.end(), importance.begin() + static_cast<std::ptrdiff_t>(begin),
+                       importance.begin() + static_cast<std::ptrdiff_t>(begin + width));
+      }
+      const float scale = band_scale_by_reference(method, format, values, weights);
+      std::vector<std::uint8_t> codes(values.size());
+      code_by_reference(format, values, scale, codes);
+      for (std::size_t row = first; row < end; ++row) {
+        coded.scales[row * format.groups() + group] = scale;
+        std::memcpy(&coded.packed[row * format.columns + begin], &codes[(row - first) * width], width);
+      }
+    }
+  }
+  return coded;
 }
 
 // Groups of all kinds: normal, with outliers, zeros of both signs, tiny, large, on the grid and halfway between.
@@ -103,6 +136,64 @@ TEST(QuantizeElements, EveryInstructionSetGivesTheReferencesBytes) {
         }
       }
     }
+  }
+}
+
+// F8_E4M3 with a float as scale: of a row, of blocks of rows and columns, and given.
+TEST(QuantizeElements, BandsGiveTheReferencesBytes) {
+  std::mt19937 random(4);
+  std::uniform_real_distribution<float> uniform(0, 4);
+  for (const std::uint64_t columns : {64U, 100U, 300U, 2048U + 17U}) {
+    std::vector<float> importance(columns);
+    for (float& weight : importance) weight = uniform(random);
+    for (const std::uint64_t band : {1U, 4U}) {
+      RowFormat format = format_of(QuantizeType::kFp8, columns);
+      format.band_rows = band;
+      format.parameters = band == 1 ? DType::kBF16 : DType::kF32;
+      if (band == 1) format.group_size = padded_group_size(static_cast<unsigned>(columns));
+      const std::vector<float> rows = mixed_values(columns * 10, 32, DType::kBF16);
+      for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kSearch}) {
+        const Coded expected = bands_by_reference(method, format, rows, importance);
+        for (const std::int64_t target : instruction_sets()) {
+          const OnlyInstructionSet only(target);
+          ASSERT_TRUE(quantize(method, format, DType::kF32, rows, importance).same_bytes(expected))
+              << hwy::TargetName(target) << ", " << columns << " columns in bands of " << band << ", " << name(method);
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizeElements, WholeScalesAreUsedAsTheyAre) {
+  RowFormat format = format_of(QuantizeType::kFp8, 64);
+  format.whole_scale = 0.5F;
+  std::vector<float> row(64, 3.5F);
+  const Coded coded = quantize(QuantizeMethod::kSearch, format, DType::kF32, row);
+  EXPECT_EQ(coded.scales, std::vector<float>{0.5F});
+  EXPECT_EQ(dequantize(format, coded), row);
+  EXPECT_EQ(largest_magnitude(DType::kF32, std::as_bytes(std::span(row))), 3.5F);
+  EXPECT_EQ(largest_magnitude(DType::kF32, {}), 0);
+}
+
+// A tensor whose largest magnitude is 2.688, and a block of 1.152: the scale is stored as 192, and code 7 stands for 1.152.
+TEST(QuantizeElements, DivisorOfScalesGoldenValues) {
+  RowFormat format = format_of(QuantizeType::kNvfp4, 16);
+  format.whole_scale = 2688 / 2.688F;
+  std::vector<float> row(16);
+  row[3] = 1.152F;
+  const Coded coded = quantize(QuantizeMethod::kRtn, format, DType::kF32, row);
+  EXPECT_EQ(coded.scales, std::vector<float>{192});
+  EXPECT_EQ(dequantize(format, coded)[3], 6 * (192 / format.whole_scale));
+}
+
+TEST(QuantizeElements, ExponentsOfCompressedTensors) {
+  for (const auto& [largest, scale] :
+       {std::pair(7.0F, 2.0F), std::pair(6.9F, 1.0F), std::pair(4.0F, 1.0F), std::pair(3.5F, 1.0F)}) {
+    RowFormat format = format_of(QuantizeType::kMxfp4, 32);
+    format.power_rule = PowerRule::kClipsQuarter;
+    std::vector<float> row(32);
+    row[5] = -largest;
+    EXPECT_EQ(quantize(QuantizeMethod::kRtn, format, DType::kF32, row).scales, std::vector<float>{scale}) << largest;
   }
 }
 

@@ -22,7 +22,7 @@ struct GroupBuffers {
   std::array<float*, kLargestGroup> moved_columns{};
 
   explicit GroupBuffers(const RowFormat& format)
-      : moved(format.group_size),
+      : moved(span_size(format)),
         values(format.group_size * kTileRows),
         importance(format.group_size * kTileRows),
         codes(format.group_size * kTileRows) {
@@ -47,7 +47,7 @@ void load_tile(const RowFormat& format, DType dtype, const std::byte* rows, std:
 }
 
 // Moves the group's weights by the errors of all columns before it.
-void move_group(const Feedback& feedback, const GroupColumns& group, const Tile& tile, GroupBuffers& buffers) {
+void move_group(const Feedback& feedback, const Span& group, const Tile& tile, GroupBuffers& buffers) {
   std::array<const float*, kLargestGroup> weights{};
   for (std::size_t i = 0; i < group.count; ++i) {
     weights[i] = feedback.weights(group.first + i);
@@ -61,26 +61,31 @@ void move_group(const Feedback& feedback, const GroupColumns& group, const Tile&
                 .width = kTileRows});
 }
 
-// Finds the group's parameters in every row. A partial group is padded with values of no importance.
-void search_parameters(const RowFormat& format, const Feedback& feedback, const GroupColumns& group, GroupBuffers& buffers,
-                       GroupLanes& parameters) {
+// Finds the group's parameters in every row, when its first columns were moved. A partial group is padded with values of no
+// importance.
+void search_parameters(const RowFormat& format, const Feedback& feedback, const Span& group, const Tile& tile,
+                       GroupBuffers& buffers, GroupLanes& parameters) {
+  const std::uint64_t columns = std::min<std::uint64_t>(format.group_size, format.columns - group.first);
   for (std::size_t row = 0; row < kTileRows; ++row) {
     float* const values = buffers.values.data() + row * format.group_size;
     float* const importance = buffers.importance.data() + row * format.group_size;
     for (std::size_t i = 0; i < format.group_size; ++i) {
-      const std::uint64_t column = group.first + (i < group.count ? i : 0);
+      const std::uint64_t offset = i < columns ? i : 0;
+      const std::uint64_t column = group.first + offset;
       const float unit = unit_of(format, column);
-      values[i] = buffers.moved[column - group.first][row] / unit;
-      importance[i] = i < group.count ? feedback.pivots()[column] * unit * unit : 0.0F;
+      const Lanes& lanes = offset < group.count ? buffers.moved[offset] : tile.errors[column];
+      values[i] = lanes[row] / unit;
+      importance[i] = i < columns ? feedback.pivots()[column] * unit * unit : 0.0F;
     }
   }
-  search_groups({.format = format,
-                 .groups = kTileRows,
-                 .values = buffers.values.data(),
-                 .importance = buffers.importance.data(),
-                 .codes = buffers.codes.data(),
-                 .scales = parameters.scales.data(),
-                 .offsets = parameters.offsets.data()});
+  const auto search = has_whole_zero(format.affine) ? search_whole_zero_groups : search_groups;
+  search({.format = format,
+          .groups = kTileRows,
+          .values = buffers.values.data(),
+          .importance = buffers.importance.data(),
+          .codes = buffers.codes.data(),
+          .scales = parameters.scales.data(),
+          .offsets = parameters.offsets.data()});
 }
 
 // Quantizes one column to the nearest codes. `moved` becomes the gaps.
@@ -103,8 +108,8 @@ void code_column(const RowFormat& format, std::uint64_t column, const GroupLanes
 }
 
 // Quantizes the group's columns one by one, each moved by the errors of earlier columns in the group.
-void code_group(const RowFormat& format, const Feedback& feedback, const GroupColumns& group, const GroupLanes& parameters,
-                Tile& tile, GroupBuffers& buffers) {
+void code_group(const RowFormat& format, const Feedback& feedback, const Span& group, const GroupLanes& parameters, Tile& tile,
+                GroupBuffers& buffers) {
   for (std::size_t i = 0; i < group.count; ++i) {
     const std::uint64_t column = group.first + i;
     const float* const weights = feedback.weights(column) + group.first;
@@ -120,11 +125,12 @@ void code_group(const RowFormat& format, const Feedback& feedback, const GroupCo
 }
 
 void quantize_tile(const RowFormat& format, const Feedback& feedback, Tile& tile, GroupBuffers& buffers) {
-  for (std::uint64_t i = 0; i < format.groups(); ++i) {
-    const GroupColumns group = columns_of_group(format, i);
-    move_group(feedback, group, tile, buffers);
-    search_parameters(format, feedback, group, buffers, tile.groups[i]);
-    code_group(format, feedback, group, tile.groups[i], tile, buffers);
+  for (std::uint64_t i = 0; i < span_count(format); ++i) {
+    const Span span = span_of(format, i);
+    GroupLanes& parameters = tile.groups[span.group];
+    move_group(feedback, span, tile, buffers);
+    if (span.first % format.group_size == 0) search_parameters(format, feedback, span, tile, buffers, parameters);
+    code_group(format, feedback, span, parameters, tile, buffers);
   }
 }
 
@@ -133,9 +139,11 @@ void store_tile(const RowFormat& format, const Tile& tile, std::uint64_t first_r
   for (std::size_t i = 0; i < rows; ++i) {
     const std::uint64_t row = first_row + i;
     for (std::uint64_t g = 0; g < format.groups(); ++g) {
-      const GroupColumns group = columns_of_group(format, g);
       out.scales[row * format.groups() + g] = tile.groups[g].scales[i];
       out.offsets[row * format.groups() + g] = tile.groups[g].offsets[i];
+    }
+    for (std::uint64_t s = 0; s < span_count(format); ++s) {
+      const Span group = span_of(format, s);
       for (std::size_t j = 0; j < group.count; ++j) codes[j] = tile.codes[group.first + j][i];
       pack_codes(format.bits, std::span(codes).first(group.count),
                  out.packed.data() + row * format.packed_bytes() + group.first * format.bits / 8);
@@ -164,7 +172,7 @@ double output_error(const Feedback& feedback, const Tile& tile, std::size_t rows
 
 GptqSums gptq_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, const Feedback& feedback,
                    const CodedRows& out, std::span<const float> importance, unsigned passes) {
-  assert(feedback.columns() == format.columns && format.group_size <= kLargestGroup);
+  assert(feedback.columns() == format.columns);
   const std::uint64_t count = rows.size() * 8 / bits(dtype) / format.columns;
   GptqSums sums;
   Tile tile(format);

@@ -38,15 +38,24 @@ struct Tile {
   }
 };
 
-// A group's columns.
-struct GroupColumns {
+// Columns that are quantized together: a group, or a part of one that is longer than the longest of the usual ones.
+struct Span {
   std::uint64_t first;
   std::size_t count;
+  std::uint64_t group;  // their parameters
 };
 
-inline GroupColumns columns_of_group(const RowFormat& format, std::uint64_t group) {
-  const std::uint64_t first = group * format.group_size;
-  return {.first = first, .count = std::min<std::uint64_t>(format.group_size, format.columns - first)};
+inline std::uint64_t span_size(const RowFormat& format) {
+  constexpr std::uint64_t kPart = 128;
+  return format.group_size <= kLargestGroup ? format.group_size : kPart;
+}
+inline std::uint64_t span_count(const RowFormat& format) { return (format.columns + span_size(format) - 1) / span_size(format); }
+
+inline Span span_of(const RowFormat& format, std::uint64_t index) {
+  const std::uint64_t first = index * span_size(format);
+  return {.first = first,
+          .count = std::min<std::uint64_t>(span_size(format), format.columns - first),
+          .group = first / format.group_size};
 }
 
 // The factor of a column in RowFormat::restore.

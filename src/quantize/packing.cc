@@ -135,6 +135,7 @@ void pack_codes(unsigned bits, std::span<const std::uint8_t> codes, std::byte* o
     case 4: return pack<4>(codes, out);
     case 5: return pack<5>(codes, out);
     case 6: return pack<6>(codes, out);
+    case 7: return pack<7>(codes, out);
     case 8:
       if (!codes.empty()) std::memcpy(out, codes.data(), codes.size());
       return;
@@ -149,6 +150,7 @@ void unpack_codes(unsigned bits, const std::byte* packed, std::span<std::uint8_t
     case 4: return unpack<4>(packed, codes);
     case 5: return unpack<5>(packed, codes);
     case 6: return unpack<6>(packed, codes);
+    case 7: return unpack<7>(packed, codes);
     case 8:
       if (!codes.empty()) std::memcpy(codes.data(), packed, codes.size());
       return;

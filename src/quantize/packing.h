@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-// Codes of 2, 3, 4, 5, 6 or 8 bits as one stream, lowest bits first: code i starts at bit i * bits. Unused bits of the last byte
+// Codes of 2 to 8 bits as one stream, lowest bits first: code i starts at bit i * bits. Unused bits of the last byte
 // are 0.
 constexpr std::size_t packed_size(unsigned bits, std::size_t count) { return (count * bits + 7) / 8; }
 

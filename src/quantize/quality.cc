@@ -16,18 +16,6 @@ void QualitySums::add(const QualitySums& other) {
   weighted_error += other.weighted_error;
 }
 
-void add_errors(std::span<const float> weights, std::span<const float> quantized, QualitySums& sums) {
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double weight = weights[i];
-    const double error = quantized[i] - weights[i];
-    sums.weights += weight * weight;
-    sums.cross += weight * error;
-    sums.error += error * error;
-    sums.max_error = std::max(sums.max_error, std::abs(error));
-  }
-  sums.count += weights.size();
-}
-
 Quality quality_of(const QualitySums& sums) {
   Quality quality{.max_error = sums.max_error};
   const double result = sums.weights + 2 * sums.cross + sums.error;  // sum of (w + e)²

@@ -20,9 +20,6 @@ struct QualitySums {
   void add(const QualitySums& other);
 };
 
-// Adds the error of quantized values, F32 like the weights.
-void add_errors(std::span<const float> weights, std::span<const float> quantized, QualitySums& sums);
-
 Quality quality_of(const QualitySums& sums);
 
 }  // namespace ballast

@@ -1,7 +1,6 @@
 #include "quantize/quality.h"
 
 #include <cmath>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -24,17 +23,6 @@ TEST(Quality, ZerosAreLikeZeros) {
   EXPECT_EQ(quality_of({.count = 2}).relative_rmse, 0);
   EXPECT_TRUE(std::isinf(quality_of({.count = 2}).sqnr_db));
   EXPECT_EQ(quality_of({.count = 2, .error = 1}).cosine_similarity, 0);
-}
-
-TEST(Quality, ErrorsOfDecodedValues) {
-  QualitySums sums;
-  const std::vector<float> weights{3, -4};
-  add_errors(weights, std::vector<float>{3, -3}, sums);
-  EXPECT_EQ(sums.count, 2U);
-  EXPECT_EQ(sums.weights, 25);
-  EXPECT_EQ(sums.cross, -4);
-  EXPECT_EQ(sums.error, 1);
-  EXPECT_EQ(sums.max_error, 1);
 }
 
 TEST(Quality, LayersCountByTheirParameters) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLanes = 16;  // in which the schemes add up values
 
 // A zero has no sign.
-float snap(float value, DType dtype) { return rounded_by_reference(value, dtype) + 0.0F; }
+float snap(float value, DType dtype) { return round_by_reference(value, dtype) + 0.0F; }
 
 float steps_of(const RowFormat& format) { return static_cast<float>((1U << format.bits) - 1U); }
 
@@ -186,7 +186,7 @@ ReferenceGroup hqq(const RowFormat& format, std::span<const float> values, std::
 
 }  // namespace
 
-float rounded_by_reference(float value, DType dtype) {
+float round_by_reference(float value, DType dtype) {
   std::array<std::byte, 4> code{};
   float out = 0;
   const std::span stored = std::span(code).first(bits(dtype) / 8);
@@ -197,6 +197,7 @@ float rounded_by_reference(float value, DType dtype) {
 
 ReferenceGroup quantize_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
                                      std::span<const float> importance, std::span<std::uint8_t> codes) {
+  if (has_whole_zero(format.affine)) return quantize_whole_zero_by_reference(method, format, values, importance, codes);
   switch (method) {
     case QuantizeMethod::kRtn: return rtn(format, values, codes);
     case QuantizeMethod::kSearch:

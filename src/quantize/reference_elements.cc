@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "quantize/groups.h"
 #include "quantize/reference.h"
 
 namespace ballast {
@@ -41,15 +42,14 @@ int plain_scale(const RowFormat& format, DType weights, float largest) {
   const float most = element_by_reference(format.element, static_cast<std::uint8_t>(largest_code(format.element)));
   float quotient = largest / most;
   if (!is_power_of_two(format)) return static_cast<int>(nearest_code(Element::kFloat8, quotient, true));
-  if (weights == DType::kF16) quotient = rounded_by_reference(quotient, DType::kF16);
+  if (weights == DType::kF16) quotient = round_by_reference(quotient, DType::kF16);
   if (quotient == 0) return 127;
   int exponent = 0;
   const float mantissa = std::frexp(quotient, &exponent);
   return std::max(exponent - (mantissa == 0.5F ? 1 : 0) + 127, 0);
 }
 
-ReferenceGroup code_group(const RowFormat& format, std::span<const float> values, int scale, std::span<std::uint8_t> codes) {
-  const float stored = scale_value(format, scale);
+ReferenceGroup code_with(const RowFormat& format, std::span<const float> values, float stored, std::span<std::uint8_t> codes) {
   const unsigned sign = largest_code(format.element) + (format.element == Element::kFloat4 ? 1 : 2);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float quotient = stored == 0 ? 0.0F : values[i] / stored;
@@ -136,7 +136,37 @@ ReferenceGroup quantize_elements_by_reference(QuantizeMethod method, const RowFo
     scale = is_power_of_two(format) ? search_power(format, values, importance, scale)
                                     : search_e4m3(format, values, importance, scale);
   }
-  return code_group(format, values, scale, codes);
+  return code_with(format, values, scale_value(format, scale), codes);
+}
+
+float band_scale_by_reference(QuantizeMethod method, const RowFormat& format, std::span<const float> values,
+                              std::span<const float> importance) {
+  constexpr std::array<float, 16> kSteps{1.0F,   1.046875F, 1.09375F, 1.140625F, 1.1875F, 1.234375F, 1.28125F, 1.328125F,
+                                         1.375F, 1.4375F,   1.5F,     1.5625F,   1.625F,  1.71875F,  1.8125F,  1.90625F};
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::abs(value));
+  float best = 0;
+  float least = 0;
+  for (const float step : kSteps) {
+    float scale = round_by_reference(largest / 448 * step, format.parameters);
+    if (scale == 0) scale = least_scale(format.parameters);
+    float error = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float value = std::abs(values[i]);
+      const float gap = value - nearest(Element::kFloat8, value * (1.0F / scale)) * scale;
+      error += gap * weight(importance, i) * gap;
+    }
+    if (step == kSteps.front() || error < least) {
+      best = scale;
+      least = error;
+    }
+    if (method == QuantizeMethod::kRtn) break;
+  }
+  return best;
+}
+
+void code_by_reference(const RowFormat& format, std::span<const float> values, float scale, std::span<std::uint8_t> codes) {
+  code_with(format, values, scale, codes);
 }
 
 }  // namespace ballast

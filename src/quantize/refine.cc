@@ -40,12 +40,12 @@ class Refiner {
   Refiner(const RowFormat& format, const Feedback& feedback, Tile& tile) : format_(format), feedback_(feedback), tile_(tile) {}
 
   template <Affine kAffine>
-  void refine(std::uint64_t group) {
-    columns_ = columns_of_group(format_, group);
-    parameters_ = &tile_.groups[group];
+  void refine(const Span& span) {
+    columns_ = span;
+    parameters_ = &tile_.groups[span.group];
     compute_gradient();
     for (std::size_t i = 0; i < columns_.count; ++i) buffers_.change[i].fill(0);
-    fit_parameters<kAffine>();
+    if (format_.group_size <= kLargestGroup) fit_parameters<kAffine>();  // else other spans share them
     choose_codes<kAffine>();
     pass_on();
   }
@@ -164,6 +164,7 @@ class Refiner {
   // Where the curve has its minimum, as it would be stored. Not finite where there is none.
   template <Affine kAffine>
   GroupLanes least_error(const Curve& curve) const {
+    if (has_whole_zero(format_.affine)) return least_error_of_scales(curve);
     GroupLanes fitted;
     for (std::size_t row = 0; row < kTileRows; ++row) {
       const float determinant =
@@ -180,6 +181,21 @@ class Refiner {
     }
     snap(format_.parameters, fitted.scales);
     snap(format_.parameters, fitted.offsets);
+    return fitted;
+  }
+
+  // The same while the zero points stay, so that the bias is a multiple of the scale.
+  GroupLanes least_error_of_scales(const Curve& curve) const {
+    GroupLanes fitted{.scales = {}, .offsets = parameters_->offsets};
+    for (std::size_t row = 0; row < kTileRows; ++row) {
+      const float zero = parameters_->offsets[row];
+      const float slope = curve.scale_slope[row] - zero * curve.bias_slope[row];
+      const float curvature =
+          curve.scale_curvature[row] - 2 * zero * curve.mixed_curvature[row] + zero * zero * curve.bias_curvature;
+      const float scale = parameters_->scales[row] + slope / curvature;
+      fitted.scales[row] = scale > 0 ? scale : parameters_->scales[row];
+    }
+    snap(format_.parameters, fitted.scales);
     return fitted;
   }
 
@@ -283,7 +299,7 @@ class Refiner {
   const Feedback& feedback_;
   Tile& tile_;
   RefineBuffers buffers_;
-  GroupColumns columns_{};
+  Span columns_{};
   GroupLanes* parameters_ = nullptr;
   std::array<const float*, kLargestGroup> near_{};
   std::array<float*, kLargestGroup> rows_{};
@@ -294,11 +310,11 @@ class Refiner {
 void refine_tile(const RowFormat& format, const Feedback& feedback, unsigned passes, Tile& tile) {
   Refiner refiner(format, feedback, tile);
   for (unsigned pass = 0; pass < passes; ++pass) {
-    for (std::uint64_t group = 0; group < format.groups(); ++group) {
+    for (std::uint64_t i = 0; i < span_count(format); ++i) {
       if (format.affine == Affine::kScaleBias) {
-        refiner.refine<Affine::kScaleBias>(group);
+        refiner.refine<Affine::kScaleBias>(span_of(format, i));
       } else {
-        refiner.refine<Affine::kScaleZero>(group);
+        refiner.refine<Affine::kScaleZero>(span_of(format, i));
       }
     }
   }

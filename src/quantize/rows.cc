@@ -11,48 +11,12 @@
 #include <ballast/convert.h>
 
 #include "convert/kernels.h"
+#include "quantize/chunks.h"
 #include "quantize/groups.h"
 #include "quantize/packing.h"
 
 namespace ballast {
 namespace {
-
-// Values per chunk: whole groups of every size, and everything fits in the L1 cache.
-constexpr std::size_t kChunk = 2048;
-
-// Adjacent values: some groups of a row, a partial group at its end, or several rows of whole groups.
-struct Chunk {
-  std::uint64_t row;
-  std::uint64_t column;
-  std::size_t count;
-};
-
-// Calls work(chunk) for all of `rows` rows. Chunks depend on the format alone, so sums of floats do as well.
-template <class Work>
-void for_each_chunk(const RowFormat& format, std::uint64_t rows, Work&& work) {
-  const std::uint64_t whole = format.columns - format.columns % format.group_size;
-  const std::uint64_t rows_at_once = whole == format.columns ? std::max<std::uint64_t>(kChunk / format.columns, 1) : 1;
-  for (std::uint64_t row = 0; row < rows; row += rows_at_once) {
-    if (rows_at_once > 1) {
-      work(Chunk{.row = row, .column = 0, .count = std::min(rows_at_once, rows - row) * format.columns});
-      continue;
-    }
-    for (std::uint64_t column = 0; column < whole; column += kChunk) {
-      work(Chunk{.row = row, .column = column, .count = std::min<std::uint64_t>(kChunk, whole - column)});
-    }
-    if (whole < format.columns) work(Chunk{.row = row, .column = whole, .count = format.columns - whole});
-  }
-}
-
-// Buffers for a chunk. A partial group is padded with its first value at no importance, which changes neither its range nor any
-// sum.
-struct Buffers {
-  alignas(64) std::array<float, kChunk> values{};
-  alignas(64) std::array<float, kChunk> importance{};
-  alignas(64) std::array<std::uint8_t, kChunk> codes{};
-};
-
-std::size_t groups_of(const RowFormat& format, std::size_t count) { return (count + format.group_size - 1) / format.group_size; }
 
 // The offsets of a chunk in the buffers of all rows.
 struct Places {
@@ -71,11 +35,12 @@ std::uint64_t row_count(const RowFormat& format, DType dtype, std::span<const st
 }
 
 CodedGroups unpack_chunk(const RowFormat& format, const Chunk& chunk, std::span<const std::byte> packed,
-                         std::span<const float> scales, std::span<const float> offsets, Buffers& buffers) {
+                         std::span<const float> scales, std::span<const float> offsets, ChunkBuffers& buffers) {
   const Places at(format, chunk);
   unpack_codes(format.bits, packed.data() + at.packed, std::span(buffers.codes).first(chunk.count));
   const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
-  std::fill(buffers.codes.begin() + chunk.count, buffers.codes.begin() + filled, std::uint8_t{0});
+  std::fill(buffers.codes.begin() + static_cast<std::ptrdiff_t>(chunk.count),
+            buffers.codes.begin() + static_cast<std::ptrdiff_t>(filled), std::uint8_t{0});
   return {.format = format,
           .groups = groups_of(format, chunk.count),
           .codes = buffers.codes.data(),
@@ -88,69 +53,28 @@ std::span<const std::byte> next_chunk(DType dtype, std::span<const std::byte> ro
   return rows.subspan(begin, std::min<std::uint64_t>(kChunk * bits(dtype) / 8, rows.size() - begin));
 }
 
-// Per-column numbers expanded to the values of a chunk; 1 if there are none.
-class ByColumn {
- public:
-  ByColumn(std::span<const float> columns, const Chunk& chunk) : columns_(columns), next_(chunk.column) {}
-
-  float next() {
-    if (columns_.empty()) return 1;
-    const float value = columns_[next_];
-    next_ = next_ + 1 == columns_.size() ? 0 : next_ + 1;
-    return value;
-  }
-
- private:
-  std::span<const float> columns_;
-  std::size_t next_;
-};
-
-// The values as floats, without a copy if they are F32 and whole groups.
-const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, Buffers& buffers) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0;
-  const bool as_they_are = format.restore.empty() && chunk.count % format.group_size == 0;
-  if (dtype == DType::kF32 && aligned && as_they_are) return reinterpret_cast<const float*>(bytes);
-  load_values(dtype, bytes, chunk.count, buffers.values);
-  if (!format.restore.empty()) {
-    ByColumn restore(format.restore, chunk);
-    for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] /= restore.next();
-  }
-  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
-  std::fill(buffers.values.begin() + chunk.count, buffers.values.begin() + filled, buffers.values.front());
-  return buffers.values.data();
-}
-
-// The importance of each value of the chunk, after column scaling; null if all are equal.
-const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk, Buffers& buffers) {
-  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
-  if (importance.empty() && format.restore.empty() && filled == chunk.count) return nullptr;
-  ByColumn weights(importance, chunk);
-  ByColumn restore(format.restore, chunk);
-  for (std::size_t i = 0; i < chunk.count; ++i) {
-    const float unit = restore.next();
-    buffers.importance[i] = weights.next() * (unit * unit);
-  }
-  std::fill(buffers.importance.begin() + chunk.count, buffers.importance.begin() + filled, 0.0F);
-  return buffers.importance.data();
-}
-
-// A chunk before and after it was coded.
+// A chunk before it was coded and, if the codes are known, after.
 struct Compared {
-  const CodedGroups& coded;
-  const float* values;
+  const RowFormat& format;
   const Chunk& chunk;
+  const float* values;
+  const CodedGroups* coded;  // null: `decoded` is filled
+  float* decoded;
+
+  void decode() const {
+    if (coded != nullptr) decode_groups(*coded, decoded);
+  }
 };
 
 // Calls work(value, error) for each original value and its error after dequantizing.
 template <class Work>
 void for_each_gap(const Compared& compared, Work&& work) {
-  std::array<float, kChunk> decoded{};
-  decode_groups(compared.coded, decoded.data());
-  ByColumn restore(compared.coded.format.restore, compared.chunk);
+  compared.decode();
+  ByColumn restore(compared.format.restore, compared.chunk);
   for (std::size_t i = 0; i < compared.chunk.count; ++i) {
     const auto unit = static_cast<double>(restore.next());
     const auto value = static_cast<double>(compared.values[i]);
-    work(value * unit, (static_cast<double>(decoded[i]) - value) * unit);
+    work(value * unit, (static_cast<double>(compared.decoded[i]) - value) * unit);
   }
 }
 
@@ -167,10 +91,12 @@ QualitySums compare_one_by_one(const Compared& compared) {
 }
 
 QualitySums compare_chunk(const Compared& compared) {
-  const RowFormat& format = compared.coded.format;
-  if (compared.chunk.count % format.group_size == 0 && format.restore.empty()) {
+  const RowFormat& format = compared.format;
+  const std::size_t count = compared.chunk.count;
+  if (count % format.group_size == 0 && format.restore.empty()) {
     constexpr double kSmallest = 1e-28;  // below, squares underflow
-    const QualitySums sums = compare_groups(compared.coded, compared.values);
+    const QualitySums sums = compared.coded != nullptr ? compare_groups(*compared.coded, compared.values)
+                                                       : compare_values(compared.decoded, compared.values, count);
     if (std::isfinite(sums.weights) && std::isfinite(sums.error) && sums.weights >= kSmallest) return sums;
   }
   return compare_one_by_one(compared);
@@ -187,9 +113,18 @@ void add_weighted(const Compared& compared, std::span<const float> importance, Q
   });
 }
 
-// HQQ moves zero points, which float types do not have.
+// Whether scales are floats that choose_band_scales() chooses.
+bool has_band_scales(const RowFormat& format) {
+  return format.element == Element::kFloat8 && format.parameters != DType::kF8E8M0;
+}
+
+// HQQ moves zero points, which float types do not have, and which are not codes.
 void code_groups(QuantizeMethod method, const GroupRun& run) {
+  if (has_band_scales(run.format)) return code_elements(run);
   if (run.format.element != Element::kInteger) return method == QuantizeMethod::kRtn ? round_elements(run) : search_elements(run);
+  if (has_whole_zero(run.format.affine)) {
+    return method == QuantizeMethod::kRtn ? round_whole_zero_groups(run) : search_whole_zero_groups(run);
+  }
   switch (method) {
     case QuantizeMethod::kRtn: return rtn_groups(run);
     case QuantizeMethod::kSearch:
@@ -199,6 +134,36 @@ void code_groups(QuantizeMethod method, const GroupRun& run) {
 }
 
 }  // namespace
+
+const float* values_of(const RowFormat& format, DType dtype, const std::byte* bytes, const Chunk& chunk, ChunkBuffers& buffers) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0;
+  const bool as_they_are = format.restore.empty() && chunk.count % format.group_size == 0;
+  if (dtype == DType::kF32 && aligned && as_they_are) return reinterpret_cast<const float*>(bytes);
+  load_values(dtype, bytes, chunk.count, buffers.values);
+  if (!format.restore.empty()) {
+    ByColumn restore(format.restore, chunk);
+    for (std::size_t i = 0; i < chunk.count; ++i) buffers.values[i] /= restore.next();
+  }
+  const auto count = static_cast<std::ptrdiff_t>(chunk.count);
+  const auto filled = static_cast<std::ptrdiff_t>(groups_of(format, chunk.count) * format.group_size);
+  std::fill(buffers.values.begin() + count, buffers.values.begin() + filled, buffers.values.front());
+  return buffers.values.data();
+}
+
+const float* importance_of(const RowFormat& format, std::span<const float> importance, const Chunk& chunk,
+                           ChunkBuffers& buffers) {
+  const std::size_t filled = groups_of(format, chunk.count) * format.group_size;
+  if (importance.empty() && format.restore.empty() && filled == chunk.count) return nullptr;
+  ByColumn weights(importance, chunk);
+  ByColumn restore(format.restore, chunk);
+  for (std::size_t i = 0; i < chunk.count; ++i) {
+    const float unit = restore.next();
+    buffers.importance[i] = weights.next() * (unit * unit);
+  }
+  std::fill(buffers.importance.begin() + static_cast<std::ptrdiff_t>(chunk.count),
+            buffers.importance.begin() + static_cast<std::ptrdiff_t>(filled), 0.0F);
+  return buffers.importance.data();
+}
 
 void load_values(DType dtype, const std::byte* in, std::size_t count, std::span<float> out) {
   const std::span bytes = std::as_writable_bytes(out.first(count));
@@ -214,9 +179,10 @@ std::string_view name(QuantizeMethod method) {
 
 QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType dtype, std::span<const std::byte> rows,
                           std::span<const float> importance, const CodedRows& out) {
-  Buffers buffers;
+  ChunkBuffers buffers(format);
   QualitySums sums;
-  for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
+  if (has_band_scales(format)) choose_band_scales(method, format, dtype, rows, importance, out.scales);
+  for_each_chunk(format, 0, row_count(format, dtype, rows), [&](const Chunk& chunk) {
     const Places at(format, chunk);
     const GroupRun run{.format = format,
                        .groups = groups_of(format, chunk.count),
@@ -231,7 +197,8 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
     pack_codes(format.bits, std::span(buffers.codes).first(chunk.count), out.packed.data() + at.packed);
     const CodedGroups coded{
         .format = format, .groups = run.groups, .codes = run.codes, .scales = run.scales, .offsets = run.offsets};
-    const Compared compared{.coded = coded, .values = run.values, .chunk = chunk};
+    const Compared compared{
+        .format = format, .chunk = chunk, .values = run.values, .coded = &coded, .decoded = buffers.decoded.data()};
     sums.add(compare_chunk(compared));
     add_weighted(compared, importance, sums);
   });
@@ -240,8 +207,8 @@ QualitySums quantize_rows(QuantizeMethod method, const RowFormat& format, DType 
 
 void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed, std::span<const float> scales,
                      std::span<const float> offsets, std::span<float> out) {
-  Buffers buffers;
-  for_each_chunk(format, out.size() / format.columns, [&](const Chunk& chunk) {
+  ChunkBuffers buffers(format);
+  for_each_chunk(format, 0, out.size() / format.columns, [&](const Chunk& chunk) {
     const Places at(format, chunk);
     const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
     decode_groups(coded, buffers.values.data());
@@ -255,15 +222,30 @@ void dequantize_rows(const RowFormat& format, std::span<const std::byte> packed,
 
 QualitySums compare_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows, std::span<const std::byte> packed,
                          std::span<const float> scales, std::span<const float> offsets, std::span<const float> importance) {
-  Buffers buffers;
+  ChunkBuffers buffers(format);
   QualitySums sums;
-  for_each_chunk(format, row_count(format, dtype, rows), [&](const Chunk& chunk) {
+  for_each_chunk(format, 0, row_count(format, dtype, rows), [&](const Chunk& chunk) {
     const Places at(format, chunk);
     const float* const values = values_of(format, dtype, rows.data() + at.value * bits(dtype) / 8, chunk, buffers);
     const CodedGroups coded = unpack_chunk(format, chunk, packed, scales, offsets, buffers);
-    const Compared compared{.coded = coded, .values = values, .chunk = chunk};
+    const Compared compared{
+        .format = format, .chunk = chunk, .values = values, .coded = &coded, .decoded = buffers.decoded.data()};
     sums.add(compare_chunk(compared));
     add_weighted(compared, importance, sums);
+  });
+  return sums;
+}
+
+QualitySums compare_decoded_rows(const RowFormat& format, DType dtype, std::span<const std::byte> rows,
+                                 std::span<const float> decoded) {
+  ChunkBuffers buffers(format);
+  QualitySums sums;
+  for_each_chunk(format, 0, row_count(format, dtype, rows), [&](const Chunk& chunk) {
+    const std::uint64_t at = chunk.row * format.columns + chunk.column;
+    std::ranges::copy(decoded.subspan(at, chunk.count), buffers.decoded.begin());
+    const float* const values = values_of(format, dtype, rows.data() + at * bits(dtype) / 8, chunk, buffers);
+    sums.add(
+        compare_chunk({.format = format, .chunk = chunk, .values = values, .coded = nullptr, .decoded = buffers.decoded.data()}));
   });
   return sums;
 }

@@ -78,7 +78,10 @@ TEST(QuantizeRows, EveryInstructionSetGivesTheReferencesBytes) {
         for (const unsigned group_size : kGroupSizes) {
           for (const auto& [affine, parameters] :
                {std::pair(Affine::kScaleBias, DType::kF32), std::pair(Affine::kScaleBias, DType::kF16),
-                std::pair(Affine::kScaleBias, DType::kBF16), std::pair(Affine::kScaleZero, DType::kBF16)}) {
+                std::pair(Affine::kScaleBias, DType::kBF16), std::pair(Affine::kScaleZero, DType::kBF16),
+                std::pair(Affine::kScaleCode, DType::kF32), std::pair(Affine::kScaleCode, DType::kBF16),
+                std::pair(Affine::kScaleMiddle, DType::kF16), std::pair(Affine::kScaleMiddle, DType::kF32)}) {
+            if (has_whole_zero(affine) && method == QuantizeMethod::kHqq) continue;
             const RowFormat format{
                 .columns = group_size * 4, .bits = bits, .group_size = group_size, .affine = affine, .parameters = parameters};
             const std::vector<float> rows = mixed_values(format.columns * 6, group_size, parameters);
@@ -110,6 +113,55 @@ TEST(QuantizeRows, ImportanceAndRestsGiveTheReferencesBytes) {
       }
     }
   }
+}
+
+// A row of any length is one group; zero points are codes.
+TEST(QuantizeRows, WholeRowsGiveTheReferencesBytes) {
+  for (const std::uint64_t columns : {64U, 100U, 33U, 2048U + 17U, 5000U}) {
+    for (const Affine affine : {Affine::kScaleCode, Affine::kScaleMiddle}) {
+      for (const unsigned bits : {2U, 4U, 7U, 8U}) {
+        const RowFormat format{
+            .columns = columns, .bits = bits, .group_size = padded_group_size(static_cast<unsigned>(columns)), .affine = affine};
+        const std::vector<float> rows = mixed_values(columns * 4, columns, DType::kBF16);
+        for (const std::int64_t target : instruction_sets()) {
+          const OnlyInstructionSet only(target);
+          for (const QuantizeMethod method : {QuantizeMethod::kRtn, QuantizeMethod::kSearch}) {
+            EXPECT_TRUE(quantize(method, format, rows).same_bytes(by_reference(method, format, rows, {})))
+                << columns << " " << bits;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizeRows, DecodedRowsHaveTheSameFigures) {
+  for (const std::uint64_t columns : {256U, 300U, 4096U}) {
+    const RowFormat format{.columns = columns, .bits = 4, .group_size = 32, .affine = Affine::kScaleMiddle};
+    const std::vector<float> rows = mixed_values(columns * 7, 32, DType::kBF16);
+    const Coded coded = quantize(QuantizeMethod::kSearch, format, rows);
+    const QualitySums again =
+        compare_decoded_rows(format, DType::kF32, std::as_bytes(std::span(rows)), dequantize(format, coded));
+    EXPECT_EQ(again.weights, coded.sums.weights);
+    EXPECT_EQ(again.cross, coded.sums.cross);
+    EXPECT_EQ(again.error, coded.sums.error);
+    EXPECT_EQ(again.max_error, coded.sums.max_error);
+  }
+}
+
+// Scales and codes of compressed-tensors 0.20: amax / 7.5, and range / 15.
+TEST(QuantizeRows, WholeZerosRoundToNearestAsCompressedTensors) {
+  std::vector<float> row(32);
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i) * 0.25F - 3.75F;  // -3.75 … 4
+  const RowFormat middle{.columns = 32, .bits = 4, .group_size = 32, .affine = Affine::kScaleMiddle, .parameters = DType::kF32};
+  const Coded symmetric = quantize(QuantizeMethod::kRtn, middle, row);
+  EXPECT_EQ(symmetric.scales, std::vector<float>{4 / 7.5F});
+  EXPECT_EQ(symmetric.offsets, std::vector<float>{8});
+  RowFormat any = middle;
+  any.affine = Affine::kScaleCode;
+  const Coded asymmetric = quantize(QuantizeMethod::kRtn, any, row);
+  EXPECT_EQ(asymmetric.scales, std::vector<float>{7.75F / 15});
+  EXPECT_EQ(asymmetric.offsets, std::vector<float>{7});
 }
 
 TEST(QuantizeRows, FiguresAreThoseOfWhatIsReadBackOnEveryInstructionSet) {

@@ -10,6 +10,7 @@ namespace ballast {
 struct SearchStarts {
   std::array<float, 16> width;   // of a step, as a share of the range
   std::array<float, 16> anchor;  // of the lowest value
+  std::array<float, 16> middle;  // as `width`, if the lowest value is fixed by the zero point
   std::array<float, 16> plain;   // 1 for those that are not refined
 };
 
@@ -25,6 +26,7 @@ inline SearchStarts search_starts(unsigned bits) {
     const float excess = -0.3F + (most + 0.3F) * static_cast<float>(i % kHalf) / static_cast<float>(kHalf - 1);
     starts.width[i] = 1.0F / (steps + excess);
     starts.anchor[i] = i < kHalf ? 1.0F : steps / (steps + excess);
+    starts.middle[i] = 1.0F / (steps - 1.0F + (most + 1.0F) * static_cast<float>(i) / static_cast<float>(kPlainLane));
   }
   starts.plain[kPlainLane] = 1;
   return starts;

@@ -7,12 +7,13 @@
 namespace ballast {
 
 std::string_view name(QuantizeType type) {
-  constexpr std::array<std::string_view, 4> kNames{"int", "mxfp4", "mxfp8", "nvfp4"};
+  constexpr std::array<std::string_view, 5> kNames{"int", "fp8", "mxfp4", "mxfp8", "nvfp4"};
   return kNames[static_cast<std::size_t>(type)];
 }
 
 const FloatType* float_type(QuantizeType type) {
-  static constexpr std::array<FloatType, 3> kTypes{{
+  static constexpr std::array<FloatType, 4> kTypes{{
+      {.type = QuantizeType::kFp8, .element = Element::kFloat8, .scales = std::nullopt, .bits = 8, .group_size = 128},
       {.type = QuantizeType::kMxfp4, .element = Element::kFloat4, .scales = DType::kF8E8M0, .bits = 4, .group_size = 32},
       {.type = QuantizeType::kMxfp8, .element = Element::kFloat8, .scales = DType::kF8E8M0, .bits = 8, .group_size = 32},
       {.type = QuantizeType::kNvfp4, .element = Element::kFloat4, .scales = DType::kF8E4M3, .bits = 4, .group_size = 16},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ballast/dtype.h>
 #include <ballast/quantize_type.h>
@@ -18,9 +19,9 @@ enum class Element : std::uint8_t {
 struct FloatType {
   QuantizeType type;
   Element element;
-  DType scales;  // F8_E8M0 or F8_E4M3
+  std::optional<DType> scales;  // F8_E8M0 or F8_E4M3; empty: the scheme decides
   unsigned bits;
-  unsigned group_size;
+  unsigned group_size;  // of kFp8: rows and columns of a block
 };
 
 // Null for kInt.

@@ -19,7 +19,7 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-struct SideFile {
+struct DeclaringFile {
   std::string_view name;
   std::string_view section;  // the member that describes the quantization; empty: the root
   std::string_view key;      // a member that only a quantizer's file has, unless the file names the quantizer
@@ -28,11 +28,11 @@ struct SideFile {
 
 // transformers.js has a file named quantize_config.json, too.
 constexpr std::array kSideFiles{
-    SideFile{.name = kQuantizationConfigFile, .section = {}, .key = {}, .method = {}},
-    SideFile{.name = kHfQuantConfigFile, .section = "quantization", .key = "quant_algo", .method = "modelopt"},
-    SideFile{.name = kQuantizeConfigFile, .section = {}, .key = "bits", .method = "gptq"},
-    SideFile{.name = kQuantConfigFile, .section = {}, .key = "w_bit", .method = "awq"},
-    SideFile{.name = kMistralParamsFile, .section = "quantization", .key = "qformat_weight", .method = "fp8"},
+    DeclaringFile{.name = kQuantizationConfigFile, .section = {}, .key = {}, .method = {}},
+    DeclaringFile{.name = kHfQuantConfigFile, .section = "quantization", .key = "quant_algo", .method = "modelopt"},
+    DeclaringFile{.name = kQuantizeConfigFile, .section = {}, .key = "bits", .method = "gptq"},
+    DeclaringFile{.name = kQuantConfigFile, .section = {}, .key = "w_bit", .method = "awq"},
+    DeclaringFile{.name = kMistralParamsFile, .section = "quantization", .key = "qformat_weight", .method = "fp8"},
 };
 
 // A section that names its quantizer, or whose quantizer is known to be `otherwise` because of the member `key`.
@@ -89,7 +89,7 @@ Result<void> add_from_config(std::vector<Declared>& found, const ModelConfig& co
   return {};
 }
 
-Result<void> add_from_side_file(std::vector<Declared>& found, const std::string& text, const SideFile& file) {
+Result<void> add_from_side_file(std::vector<Declared>& found, const std::string& text, const DeclaringFile& file) {
   simdjson::dom::parser parser;
   const element document = TRY(parse_json(parser, text));
   simdjson::dom::object root;
@@ -127,7 +127,7 @@ Result<std::vector<Declared>> find_declared(const Model& model) {
   const auto may_be_codes = [](const TensorInfo& tensor) { return tensor.shape.size() >= 2 && may_hold_codes(tensor.dtype); };
   // If all weights are plain floats, such a file is left over from other weights.
   if (folder == nullptr || std::ranges::none_of(model.tensors(), may_be_codes)) return found;
-  for (const SideFile& file : kSideFiles) {
+  for (const DeclaringFile& file : kSideFiles) {
     const auto text = TRY(folder->read_text(file.name));
     if (!text) continue;
     if (auto added = add_from_side_file(found, *text, file); !added) {

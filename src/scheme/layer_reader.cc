@@ -16,6 +16,9 @@
 namespace ballast {
 namespace {
 
+constexpr unsigned kLeastGroup = 16;
+constexpr std::uint64_t kMostAligned = std::uint64_t{1} << 17;  // columns: 128 rows of more take too much memory
+
 class LayerReader final : public ModelReader {
  public:
   LayerReader(Model model, std::string_view scheme, Layers found)
@@ -25,7 +28,11 @@ class LayerReader final : public ModelReader {
       if (parts.insert(tensor).second) dropped_.emplace_back(tensor->name);
     }
     for (const Layer& layer : layers_) {
-      add(weight_of(layer), {.columns = product_of(layer.shape) / layer.rows});
+      // As a writer of these formats has it, so that metrics are equal to the last bit.
+      const std::uint64_t columns = product_of(layer.shape) / layer.rows;
+      add(weight_of(layer), {.columns = columns,
+                             .group_size = padded_group_size(std::max(layer.storage.group_size, kLeastGroup)),
+                             .is_aligned = columns <= kMostAligned});
       parts.insert(layer.parts.begin(), layer.parts.end());
     }
     add_others(parts);

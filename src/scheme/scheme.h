@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ballast/error.h>
 #include <ballast/model.h>
@@ -64,9 +65,18 @@ class WritableScheme : public Scheme {
   virtual std::optional<Matrix> matrix_of(const TensorInfo& tensor) const = 0;
   // Refuses columns that are not a multiple of the group size, if the scheme needs that.
   virtual Result<void> check_groups(const TensorInfo& tensor, const Matrix& matrix, unsigned group_size) const = 0;
-  virtual Affine affine() const = 0;
-  // The dtype of stored scales and offsets.
+  virtual Affine affine(bool is_asymmetric) const = 0;
+  // The dtype of scales and offsets that are floats.
   virtual DType parameter_dtype(DType weights) const = 0;
+  virtual PowerRule power_rule() const { return PowerRule::kClipsNothing; }
+  // Whether rows share words or scales, RowFormat::is_aligned.
+  virtual bool is_aligned() const { return false; }
+  // Whether loaders join layers into one, such as those of queries, keys and values, which then must be stored alike.
+  virtual bool has_fused_layers() const { return false; }
+  // What users should know about an output that not all loaders take.
+  virtual std::vector<std::string> warnings(std::span<const WeightLayout>) const { return {}; }
+  // Of a quantized weight, in all its tensors, before compression.
+  virtual std::uint64_t stored_bytes(const WeightLayout& weight) const { return weight.rows * weight.format().stored_bytes(); }
 
   // Refuses names that the scheme could not tell apart. `model` is for messages.
   virtual Result<void> check_names(const std::string& model, std::span<const WeightLayout> weights) const = 0;
@@ -83,6 +93,8 @@ class WritableScheme : public Scheme {
 
 const WritableScheme& mlx_scheme();
 const WritableScheme& parquet_scheme();
+const WritableScheme& writable_compressed_tensors();
+const WritableScheme& writable_fp8();
 
 // All schemes, in the order in which they are tried.
 std::span<const Scheme* const> all_schemes();

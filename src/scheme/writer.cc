@@ -14,17 +14,21 @@ RowFormat WeightLayout::format() const {
   const FloatType* const floats = float_type(type);
   return {.columns = columns,
           .bits = bits,
-          .group_size = group_size,
+          .group_size = padded_group_size(group_size),
           .affine = affine,
           .parameters = parameters,
           .restore = restore,
-          .element = floats == nullptr ? Element::kInteger : floats->element};
+          .element = floats == nullptr ? Element::kInteger : floats->element,
+          .power_rule = power_rule,
+          .is_aligned = is_aligned,
+          .band_rows = strategy == Strategy::kBlock ? kScaleBlock : 1,
+          .whole_scale = whole_scale};
 }
 
 std::vector<TensorBlock> cut_blocks(std::span<const WeightLayout> weights) {
   std::vector<TensorBlock> blocks;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const std::uint64_t most = rows_of_block(weights[i].columns);
+    const std::uint64_t most = weights[i].is_quantized() ? weights[i].format().block_rows() : rows_of_block(weights[i].columns);
     const std::uint64_t rows = weights[i].rows;
     const auto count = static_cast<std::uint32_t>(std::max<std::uint64_t>((rows + most - 1) / most, 1));
     for (std::uint32_t number = 0; number < count; ++number) {

@@ -11,11 +11,15 @@
 #include <ballast/dtype.h>
 #include <ballast/error.h>
 #include <ballast/metadata.h>
+#include <ballast/quantize_config.h>
 
 #include "output/output.h"
 #include "quantize/rows.h"
 
 namespace ballast {
+
+// Rows and columns of Strategy::kBlock.
+inline constexpr unsigned kScaleBlock = 128;
 
 // How one weight is stored: rows of codes with their parameters, or the source's bytes.
 struct WeightLayout {
@@ -25,10 +29,14 @@ struct WeightLayout {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;  // of a row; its bytes if the weight is left unquantized
   unsigned bits = 0;          // 0: left unquantized
-  unsigned group_size = 0;
+  unsigned group_size = 0;    // the columns, if these have one scale
   Affine affine = Affine::kScaleBias;
   DType parameters = DType::kBF16;
   QuantizeType type = QuantizeType::kInt;
+  Strategy strategy = Strategy::kGroup;
+  PowerRule power_rule = PowerRule::kClipsNothing;
+  bool is_aligned = false;             // RowFormat::is_aligned
+  float whole_scale = 0;               // RowFormat::whole_scale
   std::vector<float> restore;          // RowFormat::restore, or nothing
   std::size_t time_groups = 0;         // of timesteps that it has parameters for
   bool has_activation_scales = false;  // for each of these
@@ -38,7 +46,6 @@ struct WeightLayout {
   // Borrows `restore`.
   RowFormat format() const;
   std::uint64_t source_row_bytes() const { return is_quantized() ? columns * ballast::bits(dtype) / 8 : columns; }
-  std::uint64_t stored_row_bytes() const { return is_quantized() ? format().stored_bytes() : columns; }
 };
 
 // Some rows of one weight: the unit of work, and a row in Parquet. The division depends on the weights alone.
@@ -59,6 +66,7 @@ struct OutputPlan {
   unsigned bits = 4;                  // from the settings, for formats that store defaults
   unsigned group_size = 64;
   QuantizeType type = QuantizeType::kInt;
+  bool is_symmetric = false;
   std::optional<std::vector<double>> time_boundaries;  // if the output is to be time-aware
   bool is_diffusion = false;
   std::string modality;  // empty if it is not known

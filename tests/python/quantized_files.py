@@ -4,7 +4,6 @@ import json
 
 import ml_dtypes
 import numpy as np
-import pyarrow.parquet as pq
 from conftest import one_error_line
 from safetensors import deserialize
 
@@ -89,6 +88,8 @@ def join_blocks(rows):
 
 
 def read_parquet(folder):
+    import pyarrow.parquet as pq
+
     parts = [part["file"] for part in json.loads((folder / "metadata.json").read_text())["parts"]]
     return join_blocks(row for part in parts for row in pq.read_table(folder / part).to_pylist())
 

@@ -15,6 +15,7 @@ from sessions import blocks
 REPO = Path(__file__).resolve().parents[2]
 DOC = (REPO / "docs/quantization.md").read_text()
 PROFILES = ("local", "edge", "cloud")
+UNRECORDED = ("type", "strategy", "asymmetric")  # unless they are set
 
 
 def rows_of_table(first_column: str) -> list[list[str]]:
@@ -44,7 +45,7 @@ class TestSettings:
     def test_defaults_are_those_of_the_profile(self, run, tiny, tmp_path, profile):
         quantize(run, tiny, tmp_path / "out", "--profile", profile)
         config = json.loads((tmp_path / "out/metadata.json").read_text())["config"]
-        assert set(reference()) - set(config) == {"num_threads", "max_memory_limit_mb", "type"}  # int is not recorded
+        assert set(reference()) - set(config) == {"num_threads", "max_memory_limit_mb", *UNRECORDED}
         for setting, value in config.items():
             row = reference()[setting]
             told = row[profile] or row["local"]

@@ -45,7 +45,8 @@ SETTINGS = {
 
 def cases():
     """Lines by the name of the case."""
-    return convert_cases() | edit_cases() | quantize_cases() | calibration_cases() | size_cases() | dequantize_cases()
+    quantized = quantize_cases() | runtime_cases() | calibration_cases() | size_cases()
+    return convert_cases() | edit_cases() | quantized | dequantize_cases()
 
 
 def quantize(model, *options, out="out"):
@@ -146,6 +147,21 @@ def quantize_cases():
     return found
 
 
+def runtime_cases():
+    """What vLLM, SGLang and transformers load."""
+    types = {f"{bits} bits": f"--bits {bits} --group-size 64" for bits in range(2, 9)}
+    types |= {"zero points": "--asymmetric", "3-bit zero points": "--asymmetric --bits 3 --group-size 32", "rows": "--strategy channel"}
+    types |= {f"fp8, {strategy}": f"--type fp8 --strategy {strategy}" for strategy in ("tensor", "channel", "block")}
+    types |= {type: f"--type {type}" for type in ("mxfp4", "mxfp8", "nvfp4")}
+    found = {}
+    for method in ("rtn", "search"):
+        options = f"--method {method} --min-accuracy 0"
+        some = {f"compressed-tensors, {name}": f"--format compressed-tensors {type}" for name, type in types.items()}
+        some["hf-fp8"] = "--format hf-fp8"
+        found |= {f"quantize: {name}, {method}": quantize("../language", type, options) for name, type in some.items()}
+    return found
+
+
 def calibration_cases():
     found = {}
     for format in FORMATS:
@@ -235,6 +251,8 @@ AGAIN = (
     "quantize: parquet, search, 3 bits",
     "quantize: mlx, hqq, 5 bits",
     "quantize: mlx, more bits",
+    "quantize: compressed-tensors, 3-bit zero points, search",
+    "quantize: compressed-tensors, nvfp4, search",
     "calibration: parquet, search, everything",
     "calibration: mlx, search, everything",
     "calibration: mlx, several blocks, 4 bits",

@@ -190,7 +190,7 @@ def test_routers_are_8_bit_integers(run, tmp_path):
         (["--method", "hqq"], "--method is hqq, which needs type int, not mxfp4; give --method auto, search or rtn"),
         (["--recipe", "mixed_4_6"], "--recipe is mixed_4_6, but type mxfp4 fixes the bits; leave out --recipe"),
         (["--target-size-mb", 1], "--target-size-mb needs a choice of bits, but type mxfp4 fixes them; leave out --target-size-mb"),
-        (["--type", "fp4"], "--type is 'fp4', it must be int, mxfp4, mxfp8 or nvfp4"),
+        (["--type", "fp4"], "--type is 'fp4', it must be int, fp8, mxfp4, mxfp8 or nvfp4"),
         (["--type", "int", "--group-size", 16], "--group-size is 16, it must be 32, 64, 128 or 256"),
     ],
 )

@@ -123,7 +123,7 @@ class TestSources:
         ("layer_bit_widths: {nobody: 4}", "layer_bit_widths 'nobody' matches no tensor"),
         ("layer_bit_widths: {norm.weight: 4}", "'norm.weight' is BF16 [256], which format parquet does not quantize; leave it out or set it to 16"),
         ("sensitive_layer_patterns: ['^nobody$']", "sensitive_layer_patterns '^nobody$' matches no tensor"),
-        ("format: gguf", "format is 'gguf', it must be parquet or mlx"),
+        ("format: gguf", "format is 'gguf', it must be parquet, mlx, compressed-tensors or hf-fp8"),
         ("method: [rtn]", "method is a list"),
         ("[1, 2", "q.yaml"),
     ])  # fmt: skip

@@ -38,7 +38,7 @@ inline Coded quantize(QuantizeMethod method, const RowFormat& format, DType dtyp
   const std::uint64_t count = rows.size() * 8 / bits(dtype) / format.columns;
   Coded coded{.packed = std::vector<std::byte>(count * format.packed_bytes()),
               .scales = std::vector<float>(count * format.groups()),
-              .offsets = std::vector<float>(count * format.groups()),
+              .offsets = std::vector<float>(count * format.groups(), 1),  // to be replaced
               .sums = {}};
   coded.sums = quantize_rows(method, format, dtype, rows, importance, {coded.packed, coded.scales, coded.offsets});
   return coded;

@@ -17,10 +17,14 @@ export interface QuantizeSettings {
   /** Another name for `bitWidth`. */
   bits?: number;
   groupSize?: number;
-  /** The others fix bits and group size, and need the format "mlx". Default: int. */
-  type?: 'int' | 'mxfp4' | 'mxfp8' | 'nvfp4';
+  /** The others fix bits and group size, and Parquet does not have them. Default: int. */
+  type?: 'int' | 'fp8' | 'mxfp4' | 'mxfp8' | 'nvfp4';
+  /** The values that share a scale in compressed-tensors. Default: group; channel for fp8. */
+  strategy?: 'tensor' | 'channel' | 'group' | 'block';
+  /** Store zero points in compressed-tensors. Default: false. */
+  asymmetric?: boolean;
   method?: 'auto' | 'rtn' | 'search' | 'hqq';
-  format?: 'parquet' | 'mlx';
+  format?: 'parquet' | 'mlx' | 'compressed-tensors' | 'hf-fp8';
   recipe?: string;
   modality?: Modality;
   minAccuracy?: number;
@@ -184,6 +188,8 @@ const SETTINGS: Record<keyof QuantizeSettings, check.Check<Field>> = {
   bits: word(check.integer),
   groupSize: word(check.integer),
   type: word(check.text),
+  strategy: word(check.text),
+  asymmetric: word(check.flag),
   method: word(check.text),
   format: word(check.text),
   recipe: word(check.text),

@@ -14,9 +14,10 @@ from ballast import _core
 from ballast._arguments import path_of, text
 
 Profile = Literal["edge", "local", "cloud"]
-Type = Literal["int", "mxfp4", "mxfp8", "nvfp4"]
+Type = Literal["int", "fp8", "mxfp4", "mxfp8", "nvfp4"]
+Strategy = Literal["tensor", "channel", "group", "block"]
 Method = Literal["auto", "rtn", "search", "hqq"]
-Format = Literal["parquet", "mlx"]
+Format = Literal["parquet", "mlx", "compressed-tensors", "hf-fp8"]
 Modality = Literal["text", "code", "image", "audio"]
 
 Fields = dict[str, Union[str, list[str], dict[str, str]]]
@@ -30,6 +31,8 @@ class QuantizeSettings(TypedDict, total=False):
     bit_width: int | None
     group_size: int | None
     type: Type | None
+    strategy: Strategy | None
+    asymmetric: bool | None
     method: Method | None
     format: Format | None
     recipe: str | None
@@ -84,6 +87,8 @@ class QuantizeConfig:
     bit_width: int = None  # type: ignore[assignment]
     group_size: int = None  # type: ignore[assignment]
     type: Type = None  # type: ignore[assignment]
+    strategy: Strategy | None = None
+    asymmetric: bool = None  # type: ignore[assignment]
     method: Method = None  # type: ignore[assignment]
     format: Format = None  # type: ignore[assignment]
     recipe: str = None  # type: ignore[assignment]

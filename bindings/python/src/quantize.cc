@@ -48,6 +48,8 @@ nb::dict describe(const QuantizeConfig& config) {
   made["bit_width"] = config.bit_width;
   made["group_size"] = config.group_size;
   made["type"] = name(config.type);
+  made["strategy"] = config.strategy ? nb::cast(name(*config.strategy)) : nb::none();
+  made["asymmetric"] = config.asymmetric;
   made["method"] = name(config.method);
   made["format"] = name(config.format);
   made["recipe"] = name(config.recipe);

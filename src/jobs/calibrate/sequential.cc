@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "jobs/quantize/input.h"
 #include "jobs/quantize/layer_coder.h"
+#include "jobs/quantize/whole_scales.h"
 
 namespace ballast {
 namespace {
@@ -40,6 +41,8 @@ Result<SequentialQuantizer> SequentialQuantizer::make(const Model& model, const 
   own.enable_time_aware = false;
   own.enable_spatial = false;
   Plan plan = TRY(Plan::make(model, own)).with_bits(bits);
+  const LayerCoder coder(model, model, own, nullptr, work);
+  plan = TRY(measure_whole_scales(plan, coder, thread_count(work.threads)));
   return SequentialQuantizer(model, std::move(own), std::move(plan), {.threads = work.threads, .stop = work.stop});
 }
 
@@ -52,7 +55,7 @@ Result<void> SequentialQuantizer::quantize(DecoderLayer& layer, const std::strin
     const auto index = static_cast<std::size_t>(tensor - model_->tensors().data());
     if (!plan_[index].is_quantized()) return {};
     const WeightLayout layout = coder.layout(index, plan_[index]);
-    const std::uint64_t at_once = rows_of_block(linear.in);
+    const std::uint64_t at_once = layout.format().block_rows();
     const auto code = [&](unsigned worker, std::size_t i) -> Result<void> {
       const std::uint64_t first = i * at_once;
       const std::uint64_t rows = std::min(at_once, linear.out - first);

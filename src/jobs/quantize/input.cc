@@ -21,6 +21,10 @@ constexpr unsigned kUnquantized = 16;  // in layer_bit_widths
 // Threads and memory limit of this call override those of the config, and so do the numbers that the type fixes.
 QuantizeOptions completed(QuantizeOptions options) {
   options.config = with_numbers_of_type(std::move(options.config));
+  if (options.config.format != QuantizeFormat::kMlx && options.config.format != QuantizeFormat::kParquet) {
+    options.config.enable_time_aware = false;  // no place for them
+    options.config.enable_spatial = false;
+  }
   if (options.work.threads != 0) options.config.num_threads = options.work.threads;
   if (options.work.memory_limit != 0) options.config.max_memory_limit = options.work.memory_limit;
   return options;

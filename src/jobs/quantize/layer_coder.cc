@@ -35,24 +35,16 @@ LayerCoder::LayerCoder(const Model& model, const Model& source, const QuantizeCo
 
 WeightLayout LayerCoder::layout(std::size_t tensor, const LayerPlan& plan) const {
   const TensorInfo& info = model_.tensors()[tensor];
-  WeightLayout layout{
-      .name = std::string(info.name), .dtype = info.dtype, .shape = {info.shape.begin(), info.shape.end()}, .restore = {}};
   if (!plan.is_quantized()) {
+    WeightLayout layout{
+        .name = std::string(info.name), .dtype = info.dtype, .shape = {info.shape.begin(), info.shape.end()}, .restore = {}};
     // Rows of bytes: one for each index of the first dimension if these are whole bytes, else a single one.
     const std::uint64_t first = info.shape.empty() ? 1 : info.shape.front();
     layout.columns = first != 0 && info.bytes() % first == 0 ? info.bytes() / first : info.bytes();
     layout.rows = layout.columns == 0 ? 0 : info.bytes() / layout.columns;
     return layout;
   }
-  layout.rows = plan.rows;
-  layout.columns = plan.columns;
-  layout.bits = plan.bits;
-  layout.group_size = plan.group_size;
-  const FloatType* const floats = float_type(plan.type);
-  layout.affine = floats == nullptr ? scheme_.affine() : Affine::kScale;
-  layout.parameters = floats == nullptr ? scheme_.parameter_dtype(info.dtype) : floats->scales;
-  layout.type = plan.type;
-  layout.restore = plan.restore;
+  WeightLayout layout = layout_of(scheme_, info, plan);
   if (calibration_ != nullptr && calibration_->covers(tensor)) {
     layout.time_groups = calibration_->groups();
     layout.has_activation_scales = layout.time_groups > 0 && calibration_->has_ranges(tensor);

@@ -75,6 +75,7 @@ class LayerCoder {
   const QuantizeConfig& config() const { return config_; }
   const WritableScheme& scheme() const { return scheme_; }
   Calibration* calibration() const { return calibration_; }
+  const WorkOptions& work() const { return work_; }
 
  private:
   Result<QualitySums> code_rows(std::size_t tensor, const WeightLayout& layout, std::uint64_t rows, CodedBuffers& buffers) const;

@@ -58,7 +58,7 @@ Result<std::string> make_resume_key(const LayerCoder& coder, const std::string& 
 }  // namespace
 
 std::vector<std::string> names_of(const OutputPlan& output, QuantizeFormat format) {
-  std::vector<std::string> names{std::string(format == QuantizeFormat::kMlx ? kConfigFile : kParquetMetadataFile)};
+  std::vector<std::string> names{std::string(format == QuantizeFormat::kParquet ? kParquetMetadataFile : kConfigFile)};
   for (const Companion& companion : output.companions) names.push_back(companion.name);
   return names;
 }
@@ -71,6 +71,7 @@ Result<OutputPlan> describe_output(const LayerCoder& coder, const Plan& plan, co
                     .bits = options.config.bit_width,
                     .group_size = options.config.group_size,
                     .type = options.config.type,
+                    .is_symmetric = !options.config.asymmetric,
                     .time_boundaries = {},
                     .is_diffusion = is_diffusion_model(model, modality),
                     .modality = modality == Modality::kUnknown ? "" : std::string(name(modality)),

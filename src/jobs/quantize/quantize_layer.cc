@@ -28,6 +28,9 @@ RowFormat format_of(const QuantizedLayer& layer, DType weights) {
 Result<void> check(const TensorView& weights, const QuantizeLayerOptions& options) {
   const QuantizeConfig config{.bit_width = options.bits, .group_size = options.group_size, .format = options.format};
   TRY(validate(config));
+  if (options.format != QuantizeFormat::kMlx && options.format != QuantizeFormat::kParquet) {
+    return fail(Errc::kInvalidArgument, "format is {}, a single tensor can be quantized to mlx or parquet", name(options.format));
+  }
   if (!can_convert(weights.dtype, DType::kF32)) {
     return fail(Errc::kUnsupported, "tensor {}: {} cannot be quantized", quote(weights.name), name(weights.dtype));
   }

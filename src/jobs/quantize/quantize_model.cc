@@ -18,6 +18,7 @@
 #include "jobs/quantize/output_plan.h"
 #include "jobs/quantize/report.h"
 #include "jobs/quantize/up_to_date.h"
+#include "jobs/quantize/whole_scales.h"
 #include "jobs/quantize/with_tokens.h"
 #include "model/sink.h"
 #include "model/state.h"
@@ -114,8 +115,14 @@ class Run {
       TRY(coder_.read(weight, block.first_row, block.rows, own.in));
       const Weight* const stored = written.find(weight.name);
       if (stored == nullptr) return coder_.fail_tensor(weight.name, Errc::kCorrupt, "missing from the output");
-      TRY(written.read_codes(*stored, block.first_row, own.rows(format, block.rows)));
-      sums_[i] = compare_rows(format, weight.dtype, own.in, own.packed, own.scales, own.offsets);
+      if (written.has_codes(*stored)) {
+        TRY(written.read_codes(*stored, block.first_row, own.rows(format, block.rows)));
+        sums_[i] = compare_rows(format, weight.dtype, own.in, own.packed, own.scales, own.offsets);
+      } else {
+        std::vector<float> decoded(block.rows * format.columns);
+        TRY(written.read_rows(*stored, block.first_row, block.rows, DType::kF32, std::as_writable_bytes(std::span(decoded))));
+        sums_[i] = compare_decoded_rows(format, weight.dtype, own.in, decoded);
+      }
       sums_[i].weighted = std::numeric_limits<double>::quiet_NaN();  // the files do not record it
       return {};
     };
@@ -183,7 +190,7 @@ Result<Plan> choose(const Plan& plan, const LayerCoder& coder, std::optional<Siz
   auto chosen = fit ? fit->choose(plan) : raise_bits(plan, coder, threads);
   if (!chosen && fit) return fail_at(escape(coder.model().path()), chosen.error());
   if (!chosen) return chosen;
-  return equalize_layers(*chosen, coder, threads);
+  return equalize_layers(TRY(measure_whole_scales(*chosen, coder, threads)), coder, threads);
 }
 
 // The inputs to choose().

@@ -51,6 +51,7 @@ std::vector<std::string> warnings_of(const FinishedOutput& finished) {
       std::ranges::find(finished.output.companions, kParquetMetadataFile, &Companion::name) != finished.output.companions.end()) {
     warnings.push_back(fmt::format("the model's {} is not copied; the output has its own", kParquetMetadataFile));
   }
+  std::ranges::move(finished.coder.scheme().warnings(finished.output.weights), std::back_inserter(warnings));
   if (ModelAccess::is_dequantized(finished.coder.model())) {
     const auto& decoded = ModelAccess::decoded(finished.coder.model());
     warnings.push_back(fmt::format("{} weights were dequantized first", decoded->scheme));
@@ -121,7 +122,7 @@ QuantizeReport make_report(const FinishedOutput& finished) {
                              .bits = weight.bits,
                              .group_size = weight.group_size,
                              .parameters = weight.elements(),
-                             .bytes = weight.rows * weight.stored_row_bytes(),
+                             .bytes = finished.coder.scheme().stored_bytes(weight),
                              .planned_bits = finished.planned[i].bits,
                              .method = method_of(finished.coder, i),
                              .equalized = !weight.restore.empty(),
@@ -163,7 +164,7 @@ QuantizePlan describe_plan(const LayerCoder& coder, const OutputPlan& output, Mo
                            .method = weight.is_quantized() ? method_of(coder, i) : "",
                            .equalized = !weight.restore.empty(),
                            .parameters = weight.elements(),
-                           .bytes = weight.rows * weight.stored_row_bytes(),
+                           .bytes = weight.is_quantized() ? coder.scheme().stored_bytes(weight) : weight.rows * weight.columns,
                            .expected_error = expected_error(expected, i)});
     plan.bytes += plan.layers.back().bytes;
   }

@@ -33,7 +33,7 @@ struct MlxLayer {
             .bits = quantization.bits,
             .group_size = quantization.group_size,
             .affine = type == nullptr ? Affine::kScaleBias : Affine::kScale,
-            .parameters = type == nullptr ? dtype : type->scales,
+            .parameters = type == nullptr ? dtype : type->scales.value_or(dtype),
             .restore = restore,
             .element = type == nullptr ? Element::kInteger : type->element};
   }

@@ -9,7 +9,8 @@ namespace ballast {
 // The mode of MLX that stores a type, and the reverse.
 constexpr QuantizationMode mode_of(QuantizeType type) {
   switch (type) {
-    case QuantizeType::kInt: break;
+    case QuantizeType::kInt:
+    case QuantizeType::kFp8: break;
     case QuantizeType::kMxfp4: return QuantizationMode::kMxfp4;
     case QuantizeType::kMxfp8: return QuantizationMode::kMxfp8;
     case QuantizeType::kNvfp4: return QuantizationMode::kNvfp4;

@@ -2,38 +2,20 @@
 #include <array>
 
 #include "base/fail.h"
-#include "base/file_names.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "model/layer_names.h"
 #include "scheme/matrix.h"
 #include "scheme/mlx/reader.h"
-#include "scheme/mlx/writer.h"
-#include "scheme/scheme.h"
+#include "scheme/mlx/section.h"
+#include "scheme/tensors_scheme.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::string_view kWeightSuffix = ".weight";
 
-class MlxSizes final : public SizeModel {
- public:
-  bool is_exact() const override { return true; }
-
-  Result<std::uint64_t> weight_bytes(const OutputPlan&, const WeightLayout& weight, const CodedBlock&) const override {
-    return weight.rows * weight.stored_row_bytes();
-  }
-
-  Result<std::uint64_t> fixed_bytes(const OutputPlan& plan) const override {
-    std::uint64_t bytes = TRY(mlx_file_bytes(plan));
-    for (const WeightLayout& weight : plan.weights) {
-      if (weight.is_quantized()) bytes -= weight.rows * weight.stored_row_bytes();
-    }
-    return bytes;
-  }
-};
-
-class MlxScheme final : public WritableScheme {
+class MlxScheme final : public TensorsScheme {
  public:
   std::string_view name() const override { return "mlx"; }
   Result<std::unique_ptr<WeightsReader>> open(Model& model, std::span<const Declared> declared) const override {
@@ -55,7 +37,7 @@ class MlxScheme final : public WritableScheme {
                 fits == kSmaller.end() ? "" : fmt::format("use group_size {}, or ", *fits));
   }
 
-  Affine affine() const override { return Affine::kScaleBias; }
+  Affine affine(bool) const override { return Affine::kScaleBias; }
   DType parameter_dtype(DType weights) const override { return mlx_parameter_dtype(weights); }
 
   // MLX groups tensors by their names, so names must not collide.
@@ -89,15 +71,34 @@ class MlxScheme final : public WritableScheme {
     return {};
   }
 
-  Result<std::unique_ptr<SizeModel>> make_size_model() const override { return std::make_unique<MlxSizes>(); }
-
-  Result<std::unique_ptr<QuantizedWriter>> create_writer(const std::string& directory, const OutputPlan& plan,
-                                                         bool sync) const override {
-    return create_mlx_writer(directory, plan, sync);
+  std::vector<StoredTensor> stored_tensors(const WeightLayout& weight) const override {
+    const RowFormat format = weight.format();
+    const bool has_biases = format.affine != Affine::kScale;
+    std::vector<std::uint64_t> shape = weight.shape;
+    const auto part = [&](StoredPart kind, std::string name, DType dtype, std::uint64_t columns) {
+      shape.back() = columns;
+      return StoredTensor{.part = kind, .spec = {.name = std::move(name), .dtype = dtype, .shape = shape}};
+    };
+    const std::string module(module_of(weight.name));
+    const DType parameters = has_biases ? format.parameters : DType::kU8;
+    std::vector<StoredTensor> stored{
+        part(StoredPart::kCodes, weight.name, DType::kU32, format.packed_bytes() / sizeof(std::uint32_t)),
+        part(StoredPart::kScales, module + ".scales", parameters, format.groups())};
+    if (has_biases) stored.push_back(part(StoredPart::kBiases, module + ".biases", parameters, format.groups()));
+    return stored;
   }
 
-  std::string finished_key(const std::string& directory) const override { return finished_mlx_key(directory); }
-  std::string_view last_file() const override { return kIndexFile; }
+  std::string_view metadata_format() const override { return "mlx"; }
+
+  Result<std::string> with_section(const std::string& config, const OutputPlan& plan) const override {
+    const auto section = TRY(quantization_section(plan));
+    std::vector<SideFileKind> sides;
+    if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return weight.time_groups > 0; }))
+      sides.push_back(kTimeAware);
+    if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return !weight.restore.empty(); }))
+      sides.push_back(kEqualization);
+    return with_quantization(config, section, sides);
+  }
 
  private:
   // Whether MLX can quantize the layer: linear, embedding, or experts in one tensor.

@@ -53,7 +53,7 @@ class ParquetScheme final : public WritableScheme {
   }
 
   Result<void> check_groups(const TensorInfo&, const Matrix&, unsigned) const override { return {}; }
-  Affine affine() const override { return Affine::kScaleZero; }
+  Affine affine(bool) const override { return Affine::kScaleZero; }
   DType parameter_dtype(DType) const override { return DType::kBF16; }
   Result<void> check_names(const std::string&, std::span<const WeightLayout>) const override { return {}; }
 

@@ -33,7 +33,8 @@ struct Part {
 };
 
 std::uint64_t block_bytes(const OutputPlan& plan, const TensorBlock& block) {
-  return block.rows * plan.weights[block.tensor].stored_row_bytes();
+  const WeightLayout& weight = plan.weights[block.tensor];
+  return block.rows * (weight.is_quantized() ? weight.format().stored_bytes() : weight.columns);
 }
 
 // Assigns blocks to files up to the size limit; a larger block has its own file.

@@ -1,13 +1,12 @@
-#include "scheme/mlx/writer.h"
+#include "scheme/tensors_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
-#include <map>
 #include <optional>
 
-#include <ballast/mlx_quantization.h>
-
 #include "base/bytes.h"
+#include "base/checked.h"
 #include "base/fail.h"
 #include "base/file_names.h"
 #include "base/json.h"
@@ -27,14 +26,15 @@ namespace {
 
 constexpr std::uint64_t kMostPerShard = 5'000'000'000;
 constexpr std::string_view kKeyMember = "ballast_key";
+constexpr std::uint64_t kWordBits = 32;
 
-Metadata weights_metadata(const OutputPlan& plan) {
+Metadata weights_metadata(const TensorsScheme& scheme, const OutputPlan& plan) {
   Metadata metadata = plan.metadata;
-  metadata.insert_or_assign("format", "mlx");
+  metadata.insert_or_assign("format", std::string(scheme.metadata_format()));
   return metadata;
 }
 
-Result<std::vector<Companion>> companions_of(const OutputPlan& plan) {
+Result<std::vector<Companion>> companions_of(const TensorsScheme& scheme, const OutputPlan& plan) {
   std::vector<Companion> companions = plan.companions;
   auto config = std::ranges::find(companions, kConfigFile, &Companion::name);
   std::string text = "{}";
@@ -46,13 +46,7 @@ Result<std::vector<Companion>> companions_of(const OutputPlan& plan) {
     if (!read) return fail_at(escape(config->path), read.error());
     text = std::move(*read);
   }
-  const auto section = TRY(quantization_section(plan));
-  std::vector<SideFileKind> sides;
-  if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return weight.time_groups > 0; }))
-    sides.push_back(kTimeAware);
-  if (std::ranges::any_of(plan.weights, [](const WeightLayout& weight) { return !weight.restore.empty(); }))
-    sides.push_back(kEqualization);
-  config->text = with_quantization(with_members(text, plan.config_members), section, sides);
+  config->text = TRY(scheme.with_section(with_members(text, plan.config_members), plan));
   config->path.clear();
   return companions;
 }
@@ -63,22 +57,24 @@ Metadata time_aware_metadata(const OutputPlan& plan) {
           {"boundaries", fmt::format("[{}]", fmt::join(*plan.time_boundaries, ", "))}};
 }
 
-class MlxWriter final : public QuantizedWriter {
+class TensorsWriter final : public QuantizedWriter {
  public:
-  explicit MlxWriter(const OutputPlan& plan) : plan_(plan) {}
+  TensorsWriter(const TensorsScheme& scheme, const OutputPlan& plan) : scheme_(scheme), plan_(plan) {}
 
   Result<void> open(const std::string& directory, bool sync) {
-    const auto companions = TRY(companions_of(plan_));
+    const auto companions = TRY(companions_of(scheme_, plan_));
     const std::vector<TensorSpec> specs = declare();
     const std::vector<SideFile> sides = declare_sides(specs.size());
-    auto sink = TRY(create_tensor_writer(
-        directory, specs,
-        {.format = Format::kSafetensors, .max_shard_bytes = kMostPerShard, .metadata = weights_metadata(plan_), .sync = sync},
-        {.companions = companions,
-         .resume_key = plan_.resume_key,
-         .side_files = sides,
-         .index_metadata =
-             fmt::format("\"total_parameters\": {},\n    \"{}\": \"{}\"", plan_.parameter_count(), kKeyMember, plan_.key)}));
+    auto sink = TRY(create_tensor_writer(directory, specs,
+                                         {.format = Format::kSafetensors,
+                                          .max_shard_bytes = kMostPerShard,
+                                          .metadata = weights_metadata(scheme_, plan_),
+                                          .sync = sync},
+                                         {.companions = companions,
+                                          .resume_key = plan_.resume_key,
+                                          .side_files = sides,
+                                          .index_metadata = fmt::format("\"total_parameters\": {},\n    \"{}\": \"{}\"",
+                                                                        plan_.parameter_count(), kKeyMember, plan_.key)}));
     sink_ = std::move(sink);
     return {};
   }
@@ -86,12 +82,12 @@ class MlxWriter final : public QuantizedWriter {
   // Size of all files but the index and copied files.
   Result<std::uint64_t> file_bytes() {
     const std::vector<TensorSpec> specs = declare();
-    const auto shards = TRY(safetensors::plan_shards(specs, weights_metadata(plan_), kMostPerShard));
+    const auto shards = TRY(safetensors::plan_shards(specs, weights_metadata(scheme_, plan_), kMostPerShard));
     std::uint64_t bytes = 0;
     auto next = specs.begin();
     for (const std::vector<std::size_t>& shard : shards) {
       const auto end = next + static_cast<std::ptrdiff_t>(shard.size());
-      const auto layout = TRY(safetensors::make_layout({next, end}, weights_metadata(plan_)));
+      const auto layout = TRY(safetensors::make_layout({next, end}, weights_metadata(scheme_, plan_)));
       bytes += layout.file_size;
       next = end;
     }
@@ -117,12 +113,13 @@ class MlxWriter final : public QuantizedWriter {
   Result<void> write(std::size_t block, const CodedBlock& coded) override {
     const TensorBlock& at = plan_.blocks[block];
     const std::vector<Piece> pieces = pieces_of(at);
-    const DType dtype = plan_.weights[at.tensor].parameters;
-    TRY(sink_->write(pieces[0].tensor, pieces[0].offset, coded.rows.packed));
-    TRY(write_parameters(pieces[1], dtype, coded.rows.scales));
-    const bool has_biases = plan_.weights[at.tensor].affine != Affine::kScale;
-    if (has_biases) TRY(write_parameters(pieces[2], dtype, coded.rows.offsets));
-    return write_sides(std::span(pieces).subspan(has_biases ? 3 : 2), at, coded);
+    std::size_t next = 0;
+    for (const StoredTensor& stored : stored_[at.tensor]) {
+      if (place_of(stored, at).bytes == 0) continue;
+      const Piece& piece = pieces[next++];
+      TRY(write_part(stored, piece, at, coded));
+    }
+    return write_sides(std::span(pieces).subspan(next), at, coded);
   }
 
   Result<void> write_unquantized(std::size_t block, std::span<const std::byte> bytes) override {
@@ -146,28 +143,14 @@ class MlxWriter final : public QuantizedWriter {
     std::uint64_t bytes;
   };
 
-  // The tensors of the output: one for each unquantized weight, three for each quantized one, or two if it has no biases.
+  // The tensors of the output: one for each unquantized weight, those of the scheme for each quantized one.
   std::vector<TensorSpec> declare() {
     std::vector<TensorSpec> specs;
     for (const WeightLayout& weight : plan_.weights) {
-      const RowFormat format = weight.format();
-      std::vector<std::uint64_t> shape = weight.shape;
       first_.push_back(specs.size());
-      if (!weight.is_quantized()) {
-        specs.push_back({.name = weight.name, .dtype = weight.dtype, .shape = std::move(shape)});
-        continue;
-      }
-      shape.back() = format.packed_bytes() / sizeof(std::uint32_t);
-      specs.push_back({.name = weight.name, .dtype = DType::kU32, .shape = shape});
-      shape.back() = format.groups();
-      const bool has_biases = format.affine != Affine::kScale;
-      const auto add = [&](std::string_view kind) {
-        specs.push_back({.name = fmt::format("{}.{}", module_of(weight.name), kind),
-                         .dtype = has_biases ? format.parameters : DType::kU8,
-                         .shape = shape});
-      };
-      add("scales");
-      if (has_biases) add("biases");
+      stored_.push_back(weight.is_quantized() ? scheme_.stored_tensors(weight) : std::vector<StoredTensor>());
+      if (!weight.is_quantized()) specs.push_back({.name = weight.name, .dtype = weight.dtype, .shape = weight.shape});
+      for (const StoredTensor& stored : stored_.back()) specs.push_back(stored.spec);
     }
     return specs;
   }
@@ -241,22 +224,103 @@ class MlxWriter final : public QuantizedWriter {
     return {};
   }
 
-  std::vector<Piece> pieces_of(const TensorBlock& block) const {
-    const RowFormat format = plan_.weights[block.tensor].format();
-    const std::size_t first = first_[block.tensor];
-    const auto piece = [&](std::size_t tensor, std::uint64_t row_bytes) {
-      return Piece{.tensor = tensor, .offset = block.first_row * row_bytes, .bytes = block.rows * row_bytes};
+  // Bytes of one stored tensor.
+  struct Extent {
+    std::uint64_t offset;
+    std::uint64_t bytes;
+  };
+
+  // What a block fills of a tensor. Blocks begin where bands and words do.
+  Extent place_of(const StoredTensor& stored, const TensorBlock& block) const {
+    const WeightLayout& weight = plan_.weights[block.tensor];
+    const auto rows_of = [&](std::uint64_t rows_at_once, std::uint64_t stored_at_once) {
+      const std::uint64_t all = ceil_div(weight.rows * stored_at_once, rows_at_once);
+      const std::uint64_t row_bytes = stored.bytes() / all;
+      const std::uint64_t begin = block.first_row * stored_at_once / rows_at_once;
+      const std::uint64_t end = ceil_div((block.first_row + block.rows) * stored_at_once, rows_at_once);
+      return Extent{.offset = begin * row_bytes, .bytes = (end - begin) * row_bytes};
     };
-    if (!plan_.weights[block.tensor].is_quantized()) return {piece(first, format.columns)};
-    const std::uint64_t parameters = format.groups() * bits(format.parameters) / 8;
-    std::vector<Piece> pieces{piece(first, format.packed_bytes()), piece(first + 1, parameters)};
-    if (format.affine != Affine::kScale) pieces.push_back(piece(first + 2, parameters));
+    const Extent whole{.offset = 0, .bytes = block.number == 0 ? stored.bytes() : 0};
+    switch (stored.part) {
+      case StoredPart::kCodes:
+      case StoredPart::kBiases: return rows_of(1, 1);
+      case StoredPart::kScales: return weight.strategy == Strategy::kTensor ? whole : rows_of(weight.format().band_rows, 1);
+      case StoredPart::kZeroPoints: return rows_of(kWordBits, weight.bits);
+      case StoredPart::kDivisor:
+      case StoredPart::kShape: break;
+    }
+    return whole;
+  }
+
+  std::vector<Piece> pieces_of(const TensorBlock& block) const {
+    const std::size_t first = first_[block.tensor];
+    if (stored_[block.tensor].empty()) {
+      const std::uint64_t row_bytes = plan_.weights[block.tensor].columns;
+      return {{.tensor = first, .offset = block.first_row * row_bytes, .bytes = block.rows * row_bytes}};
+    }
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < stored_[block.tensor].size(); ++i) {
+      const Extent place = place_of(stored_[block.tensor][i], block);
+      if (place.bytes > 0) pieces.push_back({.tensor = first + i, .offset = place.offset, .bytes = place.bytes});
+    }
     add_side_pieces(block, pieces);
     return pieces;
   }
 
+  Result<void> write_part(const StoredTensor& stored, const Piece& piece, const TensorBlock& block, const CodedBlock& coded) {
+    const WeightLayout& weight = plan_.weights[block.tensor];
+    switch (stored.part) {
+      case StoredPart::kCodes: return write_codes(piece, block, coded.rows.packed);
+      case StoredPart::kScales:
+        if (weight.strategy == Strategy::kTensor) return write_floats(piece, stored.spec.dtype, {&weight.whole_scale, 1});
+        return write_floats(piece, weight.parameters, rows_of_bands(weight, coded.rows.scales));
+      case StoredPart::kBiases: return write_floats(piece, stored.spec.dtype, coded.rows.offsets);
+      case StoredPart::kZeroPoints: return write_zero_points(piece, weight, block.rows, coded.rows.offsets);
+      case StoredPart::kDivisor: return write_floats(piece, stored.spec.dtype, {&weight.whole_scale, 1});
+      case StoredPart::kShape: return sink_->write(piece.tensor, piece.offset, std::as_bytes(std::span(weight.shape)));
+    }
+    return {};
+  }
+
+  // The first row of each band has its scales.
+  static std::vector<float> rows_of_bands(const WeightLayout& weight, std::span<const float> scales) {
+    const RowFormat format = weight.format();
+    std::vector<float> stored;
+    for (std::size_t row = 0; row * format.groups() < scales.size(); row += format.band_rows) {
+      const auto one = scales.subspan(row * format.groups(), format.groups());
+      stored.insert(stored.end(), one.begin(), one.end());
+    }
+    return stored;
+  }
+
+  Result<void> write_codes(const Piece& piece, const TensorBlock& block, std::span<const std::byte> packed) {
+    if (packed.size() == piece.bytes) return sink_->write(piece.tensor, piece.offset, packed);
+    const std::uint64_t stored_row = piece.bytes / block.rows;
+    const std::uint64_t row = packed.size() / block.rows;
+    std::vector<std::byte> padded(piece.bytes);
+    for (std::uint64_t i = 0; i < block.rows; ++i) std::memcpy(&padded[i * stored_row], &packed[i * row], row);
+    return sink_->write(piece.tensor, piece.offset, padded);
+  }
+
+  // They are whole numbers.
+  Result<void> write_zero_points(const Piece& piece, const WeightLayout& weight, std::uint64_t rows,
+                                 std::span<const float> zeros) {
+    const std::uint64_t groups = weight.format().groups();
+    std::vector<std::uint32_t> words(piece.bytes / sizeof(std::uint32_t));
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const std::uint64_t bit = row * weight.bits;
+      std::uint32_t* const low = &words[bit / kWordBits * groups];
+      for (std::uint64_t group = 0; group < groups; ++group) {
+        const std::uint64_t shifted = std::uint64_t{static_cast<std::uint32_t>(zeros[row * groups + group])} << bit % kWordBits;
+        low[group] |= static_cast<std::uint32_t>(shifted);
+        if (shifted >> kWordBits != 0) low[groups + group] |= static_cast<std::uint32_t>(shifted >> kWordBits);
+      }
+    }
+    return sink_->write(piece.tensor, piece.offset, std::as_bytes(std::span(words)));
+  }
+
   // They are already rounded to the dtype.
-  Result<void> write_parameters(const Piece& piece, DType dtype, std::span<const float> values) {
+  Result<void> write_floats(const Piece& piece, DType dtype, std::span<const float> values) {
     if (dtype == DType::kF32) return sink_->write(piece.tensor, piece.offset, std::as_bytes(values));
     std::vector<std::byte> bytes(piece.bytes);
     from_f32(dtype, std::as_bytes(values).data(), values.size(), bytes.data(), Stores::kOrdinary);
@@ -269,23 +333,28 @@ class MlxWriter final : public QuantizedWriter {
     std::size_t restore = 0;
   };
 
+  const TensorsScheme& scheme_;
   const OutputPlan& plan_;
-  std::vector<Sides> sides_;        // for each tensor of the model
-  std::vector<std::size_t> first_;  // for each tensor of the model, its first one of the output
+  std::vector<std::vector<StoredTensor>> stored_;  // for each tensor of the model; empty: unquantized
+  std::vector<Sides> sides_;                       // for each tensor of the model
+  std::vector<std::size_t> first_;                 // for each tensor of the model, its first one of the output
   std::unique_ptr<TensorWriter> sink_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<QuantizedWriter>> create_mlx_writer(const std::string& directory, const OutputPlan& plan, bool sync) {
-  auto writer = std::make_unique<MlxWriter>(plan);
+Result<std::unique_ptr<QuantizedWriter>> create_tensors_writer(const TensorsScheme& scheme, const std::string& directory,
+                                                               const OutputPlan& plan, bool sync) {
+  auto writer = std::make_unique<TensorsWriter>(scheme, plan);
   TRY(writer->open(directory, sync));
   return writer;
 }
 
-Result<std::uint64_t> mlx_file_bytes(const OutputPlan& plan) { return MlxWriter(plan).file_bytes(); }
+Result<std::uint64_t> tensors_file_bytes(const TensorsScheme& scheme, const OutputPlan& plan) {
+  return TensorsWriter(scheme, plan).file_bytes();
+}
 
-std::string finished_mlx_key(const std::string& directory) {
+std::string finished_tensors_key(const std::string& directory) {
   const auto text = read_text(join_path(directory, kIndexFile));
   if (!text) return {};
   simdjson::dom::parser parser;
