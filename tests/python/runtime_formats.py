@@ -18,6 +18,7 @@ VARIANTS = {
     **{f"int{bits}-asymmetric": (*INT, "--bits", bits, "--group-size", 32, "--asymmetric") for bits in range(2, 9)},
     "int4-g128": INT,
     "int4-channel": (*INT, "--strategy", "channel"),
+    "int8-channel": (*INT, "--bits", 8, "--strategy", "channel"),
     "int8-channel-asymmetric": (*INT, "--bits", 8, "--strategy", "channel", "--asymmetric"),
     "fp8": FP8,
     "fp8-tensor": (*FP8, "--strategy", "tensor"),

@@ -47,12 +47,16 @@ def llama(tmp_path_factory):
 
 
 def logits(folder):
-    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).float().eval()
+    """With inputs of layers that are not rounded: only the weights are compared."""
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    for module in loaded.modules():
+        module.quantization_enabled = False  # of compressed-tensors, for FP8 inputs
     with torch.no_grad():
         return loaded(torch.tensor([[1, 5, 9, 2, 40, 77]])).logits.float()
 
 
-@pytest.mark.parametrize("variant", ["int4-g128", "int8-channel-asymmetric", "fp8", "mxfp4", "nvfp4", "hf-fp8"])
+# transformers 5.23 does not load packed zero points: it expects them unpacked.
+@pytest.mark.parametrize("variant", ["int4-g128", "int8-channel", "fp8", "fp8-block", "mxfp4", "mxfp8", "nvfp4", "hf-fp8"])
 def test_transformers_gives_the_logits_of_the_dequantized_model(run, llama, tmp_path, variant):
     quantize(run, llama, tmp_path / "out", *VARIANTS[variant], *ALL)
     done(run("dequantize", tmp_path / "out", tmp_path / "back", "--dtype", "bf16"))
