@@ -26,8 +26,8 @@ class MergeLora : public testing::Test {
   }
   // A pair of rank 1 for the module.
   static std::vector<TensorText> pair(const std::string& module) {
-    return {{module + ".lora_A.weight", DType::kF32, {1, 2}, raw({1, 0.5F})},
-            {module + ".lora_B.weight", DType::kF32, {2, 1}, raw({2, -1})}};
+    return {{module + ".lora_A.weight", DType::kF32, {1, 2}, raw<float>({1, 0.5F})},
+            {module + ".lora_B.weight", DType::kF32, {2, 1}, raw<float>({2, -1})}};
   }
   static std::vector<float> values(const Result<Model>& model, std::string_view name) {
     if (!model) {
@@ -40,7 +40,8 @@ class MergeLora : public testing::Test {
 };
 
 TEST_F(MergeLora, AddsTheScaledProduct) {
-  const std::string model = base({{"q.weight", DType::kF32, {2, 2}, raw({1, 2, 3, 4})}, {"n", DType::kF32, {1}, raw({7})}});
+  const std::string model =
+      base({{"q.weight", DType::kF32, {2, 2}, raw<float>({1, 2, 3, 4})}, {"n", DType::kF32, {1}, raw<float>({7})}});
   const Lora lora{.path = adapter(pair("base_model.model.q"))};
   const auto merged = open_merged(model, std::vector{lora});
   EXPECT_EQ(values(merged, "q.weight"), (std::vector<float>{9, 6, -1, 2}));
@@ -52,10 +53,10 @@ TEST_F(MergeLora, AddsTheScaledProduct) {
 }
 
 TEST_F(MergeLora, ReadsAnyPartOfATensor) {
-  const std::string model = base({{"q.weight", DType::kF32, {2, 2}, raw({1, 2, 3, 4})}});
+  const std::string model = base({{"q.weight", DType::kF32, {2, 2}, raw<float>({1, 2, 3, 4})}});
   const auto merged = open_merged(model, std::vector{Lora{.path = adapter(pair("base_model.model.q"))}});
   ASSERT_TRUE(merged) << merged.error().message;
-  const std::string whole = raw({9, 6, -1, 2});
+  const std::string whole = raw<float>({9, 6, -1, 2});
   for (std::size_t begin = 0; begin < whole.size(); ++begin) {
     for (std::size_t end = begin + 1; end <= whole.size(); ++end) {
       std::string part(end - begin, '\0');
@@ -68,20 +69,20 @@ TEST_F(MergeLora, ReadsAnyPartOfATensor) {
 TEST_F(MergeLora, RoundsOnceToTheDtypeOfTheWeight) {
   // 1 + 2⁻⁸ + 2⁻¹⁸ is above the middle of two values of BF16. With the product rounded first it would be the middle.
   const std::string model = base({{"q.weight", DType::kBF16, {1, 1}, std::string("\x80\x3f", 2)}});
-  const std::string path = adapter({{"base_model.model.q.lora_A.weight", DType::kF32, {1, 1}, raw({0x1p-10F})},
-                                    {"base_model.model.q.lora_B.weight", DType::kF32, {1, 1}, raw({1.0009765625F})}});
+  const std::string path = adapter({{"base_model.model.q.lora_A.weight", DType::kF32, {1, 1}, raw<float>({0x1p-10F})},
+                                    {"base_model.model.q.lora_B.weight", DType::kF32, {1, 1}, raw<float>({1.0009765625F})}});
   EXPECT_EQ(values(open_merged(model, std::vector{Lora{.path = path}}), "q.weight"), std::vector<float>{1.0078125F});
 }
 
 TEST_F(MergeLora, TransposesSquareWeightsAsTheConfigSays) {
-  const std::string model = base({{"q.weight", DType::kF32, {2, 2}, raw({1, 2, 3, 4})}});
+  const std::string model = base({{"q.weight", DType::kF32, {2, 2}, raw<float>({1, 2, 3, 4})}});
   const std::string path = adapter(pair("base_model.model.q"), R"({"lora_alpha":4,"fan_in_fan_out":true})");
   EXPECT_EQ(values(open_merged(model, std::vector{Lora{.path = path}}), "q.weight"), (std::vector<float>{9, -2, 7, 2}));
 }
 
 TEST_F(MergeLora, ScalesByTheRankOrItsRoot) {
-  const std::vector<TensorText> tensors{{"base_model.model.q.lora_A.weight", DType::kF32, {4, 1}, raw({1, 0, 0, 0})},
-                                        {"base_model.model.q.lora_B.weight", DType::kF32, {1, 4}, raw({1, 0, 0, 0})}};
+  const std::vector<TensorText> tensors{{"base_model.model.q.lora_A.weight", DType::kF32, {4, 1}, raw<float>({1, 0, 0, 0})},
+                                        {"base_model.model.q.lora_B.weight", DType::kF32, {1, 4}, raw<float>({1, 0, 0, 0})}};
   const std::string model = base({{"q.weight", DType::kF32, {1, 1}}});
   const auto scale = [&](std::string_view config) {
     return values(open_merged(model, std::vector{Lora{.path = adapter(tensors, config)}}), "q.weight");
@@ -93,11 +94,11 @@ TEST_F(MergeLora, ScalesByTheRankOrItsRoot) {
 }
 
 TEST_F(MergeLora, UnderscoresStandForDots) {
-  const std::string model = base({{"a.to_q.weight", DType::kF32, {2, 2}, raw({1, 2, 3, 4})}});
+  const std::string model = base({{"a.to_q.weight", DType::kF32, {2, 2}, raw<float>({1, 2, 3, 4})}});
   const std::string path = dir_.write(
-      "kohya.safetensors", test::safetensors({{"lora_unet_a_to_q.alpha", DType::kF32, {}, raw({4})},
-                                              {"lora_unet_a_to_q.lora_down.weight", DType::kF32, {1, 2}, raw({1, 0.5F})},
-                                              {"lora_unet_a_to_q.lora_up.weight", DType::kF32, {2, 1}, raw({2, -1})}}));
+      "kohya.safetensors", test::safetensors({{"lora_unet_a_to_q.alpha", DType::kF32, {}, raw<float>({4})},
+                                              {"lora_unet_a_to_q.lora_down.weight", DType::kF32, {1, 2}, raw<float>({1, 0.5F})},
+                                              {"lora_unet_a_to_q.lora_up.weight", DType::kF32, {2, 1}, raw<float>({2, -1})}}));
   EXPECT_EQ(values(open_merged(model, std::vector{Lora{.path = path}}), "a.to_q.weight"), (std::vector<float>{9, 6, -1, 2}));
 }
 
