@@ -71,7 +71,7 @@ TEST(ConfigYaml, NullIsNothingOfItsKind) {
 }
 
 TEST(ConfigYaml, ErrorsSayTheLine) {
-  EXPECT_EQ(complaint("format: mlx\n\nbit_width: 7\n"), "line 3: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8");
+  EXPECT_EQ(complaint("format: mlx\n\nbit_width: 9\n"), "line 3: bit_width is 9, it must be 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(complaint("format: mlx\nbit_widht: 7\n"), "line 2: unknown setting 'bit_widht'; did you mean bit_width?");
   EXPECT_EQ(complaint("bit_width: 4\nformat: mlx\nbit_width: 4\n"), "line 3: bit_width is set twice, first in line 1");
   EXPECT_EQ(complaint("layer_bit_widths:\n  a: 2\n  b: 3\n  a: 4\n"), "line 4: layer_bit_widths names 'a' twice");
@@ -173,9 +173,9 @@ TEST(ConfigYaml, AFileIsAConfig) {
 
 TEST(ConfigYaml, ErrorsOfAFileNameIt) {
   const test::TempDir dir;
-  const std::string wrong = dir.write("wrong.yaml", "format: mlx\nbit_width: 7\n");
+  const std::string wrong = dir.write("wrong.yaml", "format: mlx\nbit_width: 9\n");
   EXPECT_TRUE(fails(QuantizeConfig::from_yaml(wrong), Errc::kInvalidArgument,
-                    wrong + ": line 2: bit_width is 7, it must be 2, 3, 4, 5, 6 or 8"));
+                    wrong + ": line 2: bit_width is 9, it must be 2, 3, 4, 5, 6 or 8"));
   const std::string both = dir.write("both.yaml", "format: mlx\ngroup_size: 256\n");
   EXPECT_TRUE(fails(QuantizeConfig::from_yaml(both), Errc::kInvalidArgument,
                     both + ": group_size is 256, with format mlx it must be 32, 64 or 128"));
@@ -189,6 +189,8 @@ TEST(ConfigYaml, WritesEveryField) {
             "bit_width: 4\n"
             "group_size: 128\n"
             "type: int\n"
+            "strategy: null\n"
+            "asymmetric: false\n"
             "method: auto\n"
             "format: parquet\n"
             "recipe: uniform\n"
@@ -243,7 +245,7 @@ TEST(ConfigYaml, ReadsWhatItWrites) {
   const auto again = read(to_yaml(config));
   ASSERT_TRUE(again) << again.error().message << "\n" << to_yaml(config);
   EXPECT_EQ(*again, config);
-  EXPECT_TRUE(fails(read(to_yaml(full)), Errc::kInvalidArgument, "line 12: sensitive_layer_names: a name is empty"));
+  EXPECT_TRUE(fails(read(to_yaml(full)), Errc::kInvalidArgument, "line 14: sensitive_layer_names: a name is empty"));
 
   for (const Profile profile : {Profile::kEdge, Profile::kLocal, Profile::kCloud}) {
     EXPECT_EQ(read(to_yaml(QuantizeConfig::for_profile(profile))), QuantizeConfig::for_profile(profile));

@@ -253,7 +253,7 @@ TEST(QuantizeConfig, UnknownSettingsSuggestTheClosest) {
   EXPECT_EQ(complaint("bit_widht", "4"), "unknown setting 'bit_widht'; did you mean bit_width?");
   EXPECT_EQ(complaint("groupsize", "4"), "unknown setting 'groupsize'; did you mean group_size?");
   EXPECT_EQ(complaint("bits", "4"),
-            "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, type, method, format, recipe, "
+            "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, type, strategy, asymmetric, method, format, recipe, "
             "modality, "
             "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
             "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
@@ -291,7 +291,7 @@ TEST(QuantizeConfig, FloatTypesFixBitsAndGroupSize) {
             "target_model_size_mb needs a choice of bits, but type nvfp4 fixes them; leave out target_model_size_mb");
   EXPECT_EQ(complaint("nvfp4", {{"layer_bit_widths", Pairs{{"lm_head", "8"}}}}),
             "layer_bit_widths: 'lm_head' is 8, with type nvfp4 it must be 16");
-  EXPECT_EQ(made({{{"type", "mxfp4"}}}).error().message, "type is mxfp4, which format parquet does not have; give format mlx");
+  EXPECT_EQ(made({{{"type", "mxfp4"}}}).error().message, "type is mxfp4, which format parquet does not have; give format mlx or compressed-tensors");
 }
 
 TEST(QuantizeConfig, MlxHasNoGroupsOf256) {
@@ -392,7 +392,7 @@ TEST_F(Environment, ErrorsNameTheVariable) {
     TearDown();
     return fields ? "no complaint" : fields.error().message;
   };
-  EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "7"), "BALLAST_BIT_WIDTH is 7, it must be 2, 3, 4, 5, 6 or 8");
+  EXPECT_EQ(complaint("BALLAST_BIT_WIDTH", "9"), "BALLAST_BIT_WIDTH is 9, it must be 2, 3, 4, 5, 6 or 8");
   EXPECT_EQ(complaint("BALLAST_METHOD", "\x1b[1m"), R"(BALLAST_METHOD is '\x1b[1m', it must be auto, rtn, search or hqq)");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_NAMES", "a,,b"), "BALLAST_SENSITIVE_LAYER_NAMES: a name is empty");
   EXPECT_EQ(complaint("BALLAST_SENSITIVE_LAYER_PATTERNS", "a)"),

@@ -331,7 +331,7 @@ class TestHelp:
 
         assert complete("ballast", "ins") == ["inspect"]
         assert complete("ballast", "verify", "--va") == ["--values", "--variant"]
-        assert complete("ballast", "quantize", "a", "b", "--format", "") == ["parquet", "mlx"]
+        assert complete("ballast", "quantize", "a", "b", "--format", "") == ["parquet", "mlx", "compressed-tensors", "hf-fp8"]
         assert complete("ballast", "quantize", "a", "b", "--method", "h") == ["hqq"]
         assert complete("ballast", "quantize", "--profile", "") == ["edge", "local", "cloud"]
         assert complete("ballast", "convert", "--dtype", "bf") == ["bf16"]
@@ -340,6 +340,6 @@ class TestHelp:
 
     def test_zsh_completes_values(self, run):
         script = run("completion", "zsh").stdout
-        for option, values in (("format", "parquet mlx"), ("method", "auto search rtn hqq"), ("profile", "edge local cloud"), ("format", "safetensors mlx-json")):
+        for option, values in (("format", "parquet mlx compressed-tensors hf-fp8"), ("method", "auto search rtn hqq"), ("profile", "edge local cloud"), ("format", "safetensors mlx-json")):
             assert re.search(rf"'--{option}\[.*\]:[A-Z]+:\({values}\)'", script), option
         assert re.search(r"'--dtype\[.*\]:DTYPE:\(f64 f32 f16 bf16", script)
