@@ -72,7 +72,7 @@ class DecodedSource final : public Source {
   void expect(std::span<const Extent>) const override { reader_of(weights_).expect_all(); }
 
   Result<std::span<const std::byte>> map() const override {
-    return fail(Errc::kUnsupported, "values are computed on reading, so there are no views; use read() or slice()");
+    return fail(Errc::kUnsupported, "weights are decoded on reading, so there are no views; use read() or slice()");
   }
   Result<void> release(std::uint64_t, std::uint64_t) const override { return {}; }
 
