@@ -120,7 +120,7 @@ def measure_speed(options, folder):
 
     program, cache, model = options.program.resolve(), options.cache.resolve(), folder / "model"
     smollm2.make_model(model, cache)
-    smollm2.save_tokens(model, smollm2.english(cache), folder, options.windows)
+    smollm2.save_tokens(model, smollm2.english(cache), folder, options.windows, options.windows)
     config = json.loads((model / "config.json").read_text())
     more = ["--tokens", "scoring.npy", "--threads", options.threads, "--json"]
     calibrate = [program, "calibrate", model, "-o", "statistics.safetensors", *more]
