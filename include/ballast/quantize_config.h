@@ -18,13 +18,10 @@
 namespace ballast {
 
 enum class QuantizeFormat { kParquet, kMlx, kCompressedTensors, kHfFp8 };
-// The values that share a scale: all of a tensor, a row, part of a row, or 128 × 128 of a matrix.
-enum class Strategy { kTensor, kChannel, kGroup, kBlock };
 enum class Profile { kEdge, kLocal, kCloud };
 enum class Recipe { kUniform, kMixed2And6, kMixed3And4, kMixed3And6, kMixed4And6 };
 
 std::string_view name(QuantizeFormat format);  // parquet, mlx, compressed-tensors, hf-fp8
-std::string_view name(Strategy strategy);      // tensor, channel, group, block
 std::string_view name(Profile profile);        // edge, local, cloud
 std::string_view name(Recipe recipe);          // uniform, mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6
 

@@ -14,4 +14,8 @@ enum class QuantizeType {
 };
 std::string_view name(QuantizeType type);  // int, fp8, mxfp4, mxfp8, nvfp4
 
+// The values that share a scale: all of a tensor, a row, part of a row, or 128 × 128 of a matrix.
+enum class Strategy { kTensor, kChannel, kGroup, kBlock };
+std::string_view name(Strategy strategy);  // tensor, channel, group, block
+
 }  // namespace ballast

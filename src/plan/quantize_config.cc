@@ -80,11 +80,6 @@ std::string_view name(QuantizeFormat format) {
   return kNames[static_cast<std::size_t>(format)];
 }
 
-std::string_view name(Strategy strategy) {
-  constexpr std::array<std::string_view, 4> kNames{"tensor", "channel", "group", "block"};
-  return kNames[static_cast<std::size_t>(strategy)];
-}
-
 std::string_view name(Profile profile) {
   constexpr std::array<std::string_view, 3> kNames{"edge", "local", "cloud"};
   return kNames[static_cast<std::size_t>(profile)];

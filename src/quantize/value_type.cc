@@ -11,6 +11,11 @@ std::string_view name(QuantizeType type) {
   return kNames[static_cast<std::size_t>(type)];
 }
 
+std::string_view name(Strategy strategy) {
+  constexpr std::array<std::string_view, 4> kNames{"tensor", "channel", "group", "block"};
+  return kNames[static_cast<std::size_t>(strategy)];
+}
+
 const FloatType* float_type(QuantizeType type) {
   static constexpr std::array<FloatType, 4> kTypes{{
       {.type = QuantizeType::kFp8, .element = Element::kFloat8, .scales = std::nullopt, .bits = 8, .group_size = 128},

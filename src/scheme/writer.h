@@ -11,7 +11,7 @@
 #include <ballast/dtype.h>
 #include <ballast/error.h>
 #include <ballast/metadata.h>
-#include <ballast/quantize_config.h>
+#include <ballast/quantize_type.h>
 
 #include "output/output.h"
 #include "quantize/rows.h"
