@@ -251,7 +251,7 @@ def test_a_quantized_base_is_decoded_first(run, tmp_path):
         assert "quantization" not in json.loads((tmp_path / f"out-{form}" / "config.json").read_text())
 
 
-@pytest.mark.parametrize("form", ["mlx", "parquet"])
+@pytest.mark.parametrize("form", ["mlx", "parquet", "compressed-tensors"])
 def test_quantize_gives_what_the_merged_model_gives(run, tmp_path, form):
     source, pairs = base(tmp_path / "base"), some_pairs()
     adapter = peft(tmp_path / "adapter", pairs)
