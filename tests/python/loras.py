@@ -10,6 +10,10 @@ from safetensors.numpy import save_file
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": BF16, "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn)}
 
+RANK = 4
+Q_PROJ, UP_PROJ, UP_PROJ_1 = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj", "model.layers.1.mlp.up_proj"
+MODULES = {Q_PROJ: (24, 64), UP_PROJ: (40, 64), UP_PROJ_1: (40, 64)}
+
 
 def load(path):
     """The tensors of a file; safetensors.numpy has no F8."""
@@ -75,3 +79,23 @@ def diffusers(path, pairs, *, prefix="unet", alpha=None, down=".lora.down.weight
         metadata["lora_adapter_metadata"] = json.dumps({f"{prefix}.r": first.shape[0], f"{prefix}.lora_alpha": alpha})
     save_file(tensors, path, metadata)
     return path
+
+
+def base(folder, dtype=BF16, **more):
+    """A model directory with MODULES and what belongs to a model."""
+    rng = np.random.default_rng(1)
+    folder.mkdir()
+    tensors = {f"{module}.weight": rng.standard_normal(shape).astype(dtype) for module, shape in MODULES.items()}
+    tensors["model.embed_tokens.weight"] = rng.standard_normal((50, 64)).astype(dtype)
+    tensors["model.norm.weight"] = np.ones(64, dtype)
+    tensors |= more
+    save_file(tensors, folder / "model.safetensors", {"format": "pt", "license": "mit"})
+    config = {"model_type": "llama", "tie_word_embeddings": True, "torch_dtype": str(np.dtype(dtype))}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def some_pairs(dtype=np.float32, modules=MODULES, rank=RANK):
+    rng = np.random.default_rng(2)
+    return {module: matrices(rng, rank, *shape, dtype) for module, shape in modules.items()}

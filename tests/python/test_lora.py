@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import one_error_line
-from loras import BF16, diffusers, kohya, load, matrices, merged, peft
+from loras import BF16, MODULES, RANK, UP_PROJ, base, diffusers, kohya, load, matrices, merged, peft, some_pairs
 from pipeline_models import stable_diffusion, tensors as unet_tensors
 from processes import peak_memory
 from quantized_files import contents, done, quantize
@@ -16,30 +16,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import ballast
-
-RANK = 4
-Q_PROJ, UP_PROJ, UP_PROJ_1 = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj", "model.layers.1.mlp.up_proj"
-MODULES = {Q_PROJ: (24, 64), UP_PROJ: (40, 64), UP_PROJ_1: (40, 64)}
-
-
-def base(folder, dtype=BF16, **more):
-    """A model directory with MODULES and what belongs to a model."""
-    rng = np.random.default_rng(1)
-    folder.mkdir()
-    tensors = {f"{module}.weight": rng.standard_normal(shape).astype(dtype) for module, shape in MODULES.items()}
-    tensors["model.embed_tokens.weight"] = rng.standard_normal((50, 64)).astype(dtype)
-    tensors["model.norm.weight"] = np.ones(64, dtype)
-    tensors |= more
-    save_file(tensors, folder / "model.safetensors", {"format": "pt", "license": "mit"})
-    config = {"model_type": "llama", "tie_word_embeddings": True, "torch_dtype": str(np.dtype(dtype))}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text("{}")
-    return folder
-
-
-def some_pairs(dtype=np.float32, modules=MODULES, rank=RANK):
-    rng = np.random.default_rng(2)
-    return {module: matrices(rng, rank, *shape, dtype) for module, shape in modules.items()}
 
 
 def merge(run, source, out, *loras, options=()):
@@ -251,7 +227,7 @@ def test_a_quantized_base_is_decoded_first(run, tmp_path):
         assert "quantization" not in json.loads((tmp_path / f"out-{form}" / "config.json").read_text())
 
 
-@pytest.mark.parametrize("form", ["mlx", "parquet"])
+@pytest.mark.parametrize("form", ["mlx", "parquet", "compressed-tensors"])
 def test_quantize_gives_what_the_merged_model_gives(run, tmp_path, form):
     source, pairs = base(tmp_path / "base"), some_pairs()
     adapter = peft(tmp_path / "adapter", pairs)
