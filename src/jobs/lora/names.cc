@@ -15,21 +15,21 @@ struct LoraEnding {
   LoraPart part;
 };
 constexpr std::array kEndings{
-    LoraEnding{".lora_A.weight", LoraPart::kDown},
-    LoraEnding{".lora_B.weight", LoraPart::kUp},
-    LoraEnding{".lora_A.default.weight", LoraPart::kDown},
-    LoraEnding{".lora_B.default.weight", LoraPart::kUp},
-    LoraEnding{".lora_down.weight", LoraPart::kDown},
-    LoraEnding{".lora_up.weight", LoraPart::kUp},
-    LoraEnding{".lora.down.weight", LoraPart::kDown},
-    LoraEnding{".lora.up.weight", LoraPart::kUp},
-    LoraEnding{".lora_linear_layer.down.weight", LoraPart::kDown},
-    LoraEnding{".lora_linear_layer.up.weight", LoraPart::kUp},
-    LoraEnding{"_lora.down.weight", LoraPart::kDown},  // of attention processors
-    LoraEnding{"_lora.up.weight", LoraPart::kUp},
-    LoraEnding{".lora_embedding_A", LoraPart::kEmbeddingDown},
-    LoraEnding{".lora_embedding_B", LoraPart::kEmbeddingUp},
-    LoraEnding{".alpha", LoraPart::kAlpha},
+    LoraEnding{.ending = ".lora_A.weight", .part = LoraPart::kDown},
+    LoraEnding{.ending = ".lora_B.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = ".lora_A.default.weight", .part = LoraPart::kDown},
+    LoraEnding{.ending = ".lora_B.default.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = ".lora_down.weight", .part = LoraPart::kDown},
+    LoraEnding{.ending = ".lora_up.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = ".lora.down.weight", .part = LoraPart::kDown},
+    LoraEnding{.ending = ".lora.up.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = ".lora_linear_layer.down.weight", .part = LoraPart::kDown},
+    LoraEnding{.ending = ".lora_linear_layer.up.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = "_lora.down.weight", .part = LoraPart::kDown},  // of attention processors
+    LoraEnding{.ending = "_lora.up.weight", .part = LoraPart::kUp},
+    LoraEnding{.ending = ".lora_embedding_A", .part = LoraPart::kEmbeddingDown},
+    LoraEnding{.ending = ".lora_embedding_B", .part = LoraPart::kEmbeddingUp},
+    LoraEnding{.ending = ".alpha", .part = LoraPart::kAlpha},
 };
 
 // Parts of names, and what they are parts of.
@@ -60,21 +60,21 @@ struct LoraRole {
 };
 constexpr std::array<std::string_view, 4> kDenoisers{"unet", "transformer", "transformer_2", "prior"};
 constexpr std::array kRoles{
-    LoraRole{"unet", {"unet"}},
-    LoraRole{"transformer", {"transformer"}},
-    LoraRole{"transformer_2", {"transformer_2"}},
-    LoraRole{"prior", {"prior"}},
-    LoraRole{"text_encoder", {"text_encoder"}},
-    LoraRole{"text_encoder_2", {"text_encoder_2"}},
-    LoraRole{"text_encoder_3", {"text_encoder_3"}},
-    LoraRole{"diffusion_model", kDenoisers},
-    LoraRole{"lora_unet", kDenoisers},
-    LoraRole{"lora_transformer", kDenoisers},
-    LoraRole{"lycoris", kDenoisers},
-    LoraRole{"lora_te", {"text_encoder"}},
-    LoraRole{"lora_te1", {"text_encoder"}},
-    LoraRole{"lora_te2", {"text_encoder_2"}},
-    LoraRole{"lora_te3", {"text_encoder_3"}},
+    LoraRole{.role = "unet", .components = {"unet"}},
+    LoraRole{.role = "transformer", .components = {"transformer"}},
+    LoraRole{.role = "transformer_2", .components = {"transformer_2"}},
+    LoraRole{.role = "prior", .components = {"prior"}},
+    LoraRole{.role = "text_encoder", .components = {"text_encoder"}},
+    LoraRole{.role = "text_encoder_2", .components = {"text_encoder_2"}},
+    LoraRole{.role = "text_encoder_3", .components = {"text_encoder_3"}},
+    LoraRole{.role = "diffusion_model", .components = kDenoisers},
+    LoraRole{.role = "lora_unet", .components = kDenoisers},
+    LoraRole{.role = "lora_transformer", .components = kDenoisers},
+    LoraRole{.role = "lycoris", .components = kDenoisers},
+    LoraRole{.role = "lora_te", .components = {"text_encoder"}},
+    LoraRole{.role = "lora_te1", .components = {"text_encoder"}},
+    LoraRole{.role = "lora_te2", .components = {"text_encoder_2"}},
+    LoraRole{.role = "lora_te3", .components = {"text_encoder_3"}},
 };
 
 bool is_flat_role(std::string_view role) { return role.starts_with("lora_") || role == "lycoris"; }
