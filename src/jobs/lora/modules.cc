@@ -72,7 +72,7 @@ std::vector<ModuleNames::Renaming> ModuleNames::renamings(std::string_view wante
     const Renaming renaming{.from = {}, .to = tail->second.head()};
     if (std::ranges::find(found, renaming.to, &Renaming::to) == found.end()) found.push_back(renaming);
   }
-  std::ranges::stable_sort(found, {}, [](const Renaming& each) { return each.to.size(); });
+  std::ranges::sort(found, {}, [](const Renaming& each) { return std::pair(each.to.size(), each.to); });
   for (const std::size_t size : is_flat ? std::vector<std::size_t>() : head_sizes(wanted)) {
     const bool is_module = size > 0 && std::ranges::binary_search(modules_, wanted.substr(size));
     if (is_module) found.push_back({.from = wanted.substr(0, size), .to = {}});
