@@ -6,6 +6,7 @@
 #include <ballast/quantize.h>
 
 #include "base/block_loop.h"
+#include "base/bytes.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/file_names.h"
@@ -76,9 +77,13 @@ class Dequantization {
     // Each thread has the stored bytes, the decoded values and the output.
     const unsigned threads = threads_within(memory_limit(options_.work) / 2, largest, options_.work.threads);
     source_.expect_all();
+    std::vector<Bytes> buffers(threads);  // fresh memory for each block would take as long as writing it
+    const auto move_block = [&](unsigned worker, std::size_t i) {
+      if (!buffers[worker]) buffers[worker] = Bytes(allocate_bytes(most_bytes_));
+      return move(blocks_[i], buffers[worker].get());
+    };
     return BlockLoop{.work = options_.work, .total = total_, .threads = any_order ? threads : 1}.run(
-        blocks_.size(), [&](unsigned, std::size_t i) { return move(blocks_[i]); },
-        [&](std::size_t i) {
+        blocks_.size(), move_block, [&](std::size_t i) {
           const WeightBlock& block = blocks_[i];
           return BlockDone{.bytes = block.rows * row_bytes(block.tensor), .what = specs_[block.tensor].name};
         });
@@ -100,22 +105,32 @@ class Dequantization {
     return from.is_quantized() ? source_.format(from).columns * bits(specs_[tensor].dtype) / 8 : 1;
   }
 
+  // A block of decoded rows stays in a core's cache until it is written, but blocks of Parquet are decoded whole.
+  std::uint64_t rows_at_once(std::size_t tensor) const {
+    constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+    const Weight& from = source_.weights()[tensor];
+    if (!from.is_quantized()) return kPiece;
+    const std::uint64_t most = rows_of_block(source_.format(from).columns);
+    return source_.scheme() == "parquet" ? most : std::clamp<std::uint64_t>(kPiece / row_bytes(tensor), 1, most);
+  }
+
   // Returns the memory that a block of the tensor takes.
   std::uint64_t cut(std::size_t tensor) {
-    constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
     const Weight& from = source_.weights()[tensor];
     const std::uint64_t rows = from.is_quantized() ? from.rows : from.bytes;
-    const std::uint64_t most = from.is_quantized() ? rows_of_block(source_.format(from).columns) : kPiece;
+    const std::uint64_t most = rows_at_once(tensor);
     for (std::uint64_t row = 0; row < rows; row += most) {
       blocks_.push_back({.tensor = tensor, .first_row = row, .rows = std::min(most, rows - row)});
-      total_ += blocks_.back().rows * row_bytes(tensor);
+      const std::uint64_t bytes = blocks_.back().rows * row_bytes(tensor);
+      most_bytes_ = std::max(most_bytes_, bytes);
+      total_ += bytes;
     }
     return std::min(most, rows) * (row_bytes(tensor) + (from.is_quantized() ? source_.format(from).columns * 6 : 1));
   }
 
-  Result<void> move(const WeightBlock& block) {
+  Result<void> move(const WeightBlock& block, std::byte* buffer) {
     const Weight& from = source_.weights()[block.tensor];
-    std::vector<std::byte> bytes(block.rows * row_bytes(block.tensor));
+    const std::span bytes(buffer, block.rows * row_bytes(block.tensor));
     TRY(from.is_quantized() ? source_.read_rows(from, block.first_row, block.rows, specs_[block.tensor].dtype, bytes)
                             : source_.read_bytes(from, block.first_row, bytes));
     if (from.is_quantized()) {
@@ -133,6 +148,7 @@ class Dequantization {
   std::vector<WeightBlock> blocks_;
   std::vector<std::uint64_t> nonfinite_;  // values of each tensor
   std::mutex mutex_;
+  std::uint64_t most_bytes_ = 0;  // of a block
   std::uint64_t total_ = 0;
 };
 

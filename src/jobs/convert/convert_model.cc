@@ -63,7 +63,7 @@ class Conversion {
         damage_(selection.targets.size()) {
     // Each thread has a block of input and one of output; half of the limit is for headers, names and text.
     constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
-    constexpr std::uint64_t kLargest = std::uint64_t{4} << 20;
+    constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
     block_bytes_ = std::clamp(memory_limit(options.work) / 4 / threads_, kSmallest, kLargest);
     threads_ = static_cast<unsigned>(std::clamp<std::uint64_t>(memory_limit(options.work) / 4 / block_bytes_, 1, threads_));
   }
