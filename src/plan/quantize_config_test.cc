@@ -253,7 +253,8 @@ TEST(QuantizeConfig, UnknownSettingsSuggestTheClosest) {
   EXPECT_EQ(complaint("bit_widht", "4"), "unknown setting 'bit_widht'; did you mean bit_width?");
   EXPECT_EQ(complaint("groupsize", "4"), "unknown setting 'groupsize'; did you mean group_size?");
   EXPECT_EQ(complaint("bits", "4"),
-            "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, type, strategy, asymmetric, method, format, recipe, "
+            "unknown setting 'bits'; the settings are deployment_profile, bit_width, group_size, type, strategy, asymmetric, "
+            "method, format, recipe, "
             "modality, "
             "min_accuracy, fail_fast, skip_sensitive_layers, sensitive_layer_names, sensitive_layer_patterns, layer_bit_widths, "
             "num_threads, max_memory_limit_mb, target_model_size_mb, enable_time_aware, enable_spatial, num_time_groups, "
@@ -291,7 +292,8 @@ TEST(QuantizeConfig, FloatTypesFixBitsAndGroupSize) {
             "target_model_size_mb needs a choice of bits, but type nvfp4 fixes them; leave out target_model_size_mb");
   EXPECT_EQ(complaint("nvfp4", {{"layer_bit_widths", Pairs{{"lm_head", "8"}}}}),
             "layer_bit_widths: 'lm_head' is 8, with type nvfp4 it must be 16");
-  EXPECT_EQ(made({{{"type", "mxfp4"}}}).error().message, "type is mxfp4, which format parquet does not have; give format mlx or compressed-tensors");
+  EXPECT_EQ(made({{{"type", "mxfp4"}}}).error().message,
+            "type is mxfp4, which format parquet does not have; give format mlx or compressed-tensors");
 }
 
 TEST(QuantizeConfig, MlxHasNoGroupsOf256) {
