@@ -204,7 +204,8 @@ def test_a_slow_download_makes_progress(big, server):
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     server.fault = None
-    assert big.finish()["fetched_bytes"] <= len(big.content) - 7 * (1 << 20)
+    # The first part has 4 MiB. Of those that are incomplete, the last 512 KiB may not be noted down.
+    assert big.finish()["fetched_bytes"] <= len(big.content) - 5 * (1 << 20)
 
 
 def stop_after(server, count):
