@@ -50,7 +50,7 @@ Result<void> check_free(const std::string& path, std::span<const std::string> na
   const std::vector<std::string> found = files_in(path);
   const bool was_parquet = std::ranges::any_of(found, is_parquet_part);
   const std::set<std::string_view> written(names.begin(), names.end());
-  // An adapter is no model: only another one replaces it.
+  // Adapters are not models, so only another adapter replaces one.
   const auto is_kept = [&](const std::string& name) {
     return is_adapter_name(name) && std::ranges::none_of(written, is_adapter_name);
   };

@@ -261,8 +261,9 @@ class Downloads {
       return written.has_value();
     });
     if (!written) return written;
-    if (!fetched) return item.error_here(fetched.error());
-    return {};
+    if (fetched) return {};
+    if (at > noted) TRY(item.journal->add(0, noted, at));
+    return item.error_here(fetched.error());
   }
 
   // Records bytes that were received.
